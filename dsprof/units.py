@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 SECONDS: Final = {
@@ -219,3 +219,32 @@ def windows(many: int | None, count: int = 2) -> str:
     """
     one = "window" if count == 1 else "windows"
     return "" if many == 1 else f"{one} of {f'{many:,}' if many else 'several'} steps"
+
+
+def ranges(numbers: Iterable[int], most: int = 8) -> str:
+    """`0 to 3, 7, 9 to 12`; how many more there are, if there are many."""
+    said = _spans(numbers)
+    rest = len(said) - most
+    return ", ".join(said[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def format_ranks(ranks: Collection[int], most: int = 8) -> str:
+    """`rank 1`, `ranks 2 and 3`, `ranks 0, 1 and 3`, `ranks 8 to 15`; of many only some."""
+    said = _spans(ranks) if len(ranks) > _FEW else [f"{one:,}" for one in sorted(ranks)]
+    if len(said) > most:
+        said = [*said[:most], f"{len(said) - most:,} more"]
+    *first, last = said
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(first)}{' and ' * bool(first)}{last}"
+
+
+_FEW: Final = 3  #: as many are all named
+
+
+def _spans(numbers: Iterable[int]) -> list[str]:
+    spans: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if spans and value == spans[-1][1] + 1:
+            spans[-1][1] = value
+        else:
+            spans.append([value, value])
+    return [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans]

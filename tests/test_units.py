@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.units import bandwidth, format_bytes, format_count, format_seconds, format_share
+from dsprof.units import (
+    bandwidth,
+    format_bytes,
+    format_count,
+    format_ranks,
+    format_seconds,
+    format_share,
+    ranges,
+)
 
 SCRIPT = Path(__file__).parents[1] / "reports" / "format.js"
 NODE = shutil.which("node")
@@ -99,3 +107,23 @@ def test_the_page_writes_shares_as_python_does() -> None:
 
 def test_bytes_are_whole() -> None:
     assert [format_bytes(n) for n in (0, 16, 1023, 1024)] == ["0 B", "16 B", "1023 B", "1.00 KiB"]
+
+
+def test_numbers_that_follow_each_other_are_a_range_and_of_many_only_some_are_named() -> None:
+    assert ranges([3, 0, 1, 7, 2]) == "0 to 3, 7"
+    assert ranges(range(0, 40, 2), most=2) == "0, 2 and 18 more"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([1], "rank 1"),
+        ([3, 2], "ranks 2 and 3"),
+        ([1, 2, 0], "ranks 0, 1 and 2"),
+        (range(8, 16), "ranks 8 to 15"),
+        ([0, 1, 2, 3, 6, 8], "ranks 0 to 3, 6 and 8"),
+        (range(0, 40, 2), "ranks 0, 2 and 18 more"),
+    ],
+)
+def test_ranks_are_named_as_a_sentence_does(ranks: list[int], said: str) -> None:
+    assert format_ranks(ranks, most=2 if len(ranks) > 9 else 8) == said

@@ -1,4 +1,4 @@
-"""Finds the straggler, the rank that the others wait for, by comparing ranks step by step."""
+"""Finds who the others wait for, a rank or a group of them, by comparing ranks step by step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 from dsprof.events import Class
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import numbers, places, plain, runs, where
+from dsprof.units import format_ranks
 
 #: Classes of phases in which ranks meet; the rank that arrives last waits least there. A table of
 #: phases has no order in time, so a rank's own work is put first and these phases last.
@@ -24,14 +25,14 @@ _MOST_STEPS = 2_000  # evenly spread over the run; more would not change the res
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """The rank that is last most often.
+    """The rank that is last most often, or the ranks that are last together.
 
     Attributes:
-        rank: global rank.
+        group: global ranks, in order; mostly one.
         delay: seconds per step for which the median rank waits for it, mean over all steps.
         least: the same in three of four steps, at least.
         held: share of the steps in which it is last.
-        next: the same for the rank that is last second most often.
+        next: the same for the rank, or as many ranks, that are last second most often.
         phase: the phase of its own work in which it loses most time against the median rank; "" if
             it loses most where nothing is timed.
         phase_delay: seconds per step that it loses there.
@@ -40,7 +41,7 @@ class Straggler:
         first, last: the first and the last optimizer step that was compared.
     """
 
-    rank: int
+    group: tuple[int, ...]
     delay: float
     least: float
     held: float
@@ -62,22 +63,31 @@ class Straggler:
     @property
     def chance(self) -> float:
         """The probability that some rank is last at least this often if every rank is equally
-        likely to be last in each step.
+        likely to be last in each step; of a group, that as many ranks are last together.
 
-        The tail of a binomial distribution, times the number of ranks because it might have been
-        any of them (Bonferroni), at most 1.
+        The tail of a binomial distribution, times the number of ranks (groups) because it might
+        have been any of them (Bonferroni), at most 1.
         """
-        last = round(self.held * self.steps)
-        others = self.ranks - 1
-        ways = sum(
-            math.comb(self.steps, often) * others ** (self.steps - often)
-            for often in range(last, self.steps + 1)
+        groups = math.comb(self.ranks, len(self.group))
+        it, another = -math.log(groups), math.log1p(-1 / groups)
+        tail = (
+            math.exp(_log_ways(self.steps, last) + (last - 1) * it + (self.steps - last) * another)
+            for last in range(round(self.held * self.steps), self.steps + 1)
         )
-        return min(1.0, float(self.ranks * ways / self.ranks**self.steps))
+        return min(1.0, sum(tail))
+
+    @property
+    def who(self) -> str:
+        return format_ranks(self.group)
 
     @property
     def place(self) -> str:
         return f"in {self.phase}" if self.phase else "outside of what is timed"
+
+
+def _log_ways(of: int, many: int) -> float:
+    """The logarithm of the number of ways to choose `many` of them."""
+    return math.lgamma(of + 1) - math.lgamma(many + 1) - math.lgamma(of - many + 1)
 
 
 def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,11 +119,11 @@ def of_median_rank(seconds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The rank that is last most often, and by how much."""
+    """The rank that is last most often, or the ranks that are together, and by how much."""
 
-    rank: int  # index
-    steps: np.ndarray  # whether it is the only last one [steps]
-    next: float  # share of the steps in which the next rank is
+    group: np.ndarray  # indices of ranks
+    steps: np.ndarray  # whether it, and no other, is last [steps]
+    next: float  # share of the steps in which the next rank or group is
     delay: float  # seconds per step behind the median of the others, mean over all steps
     least: float  # the same in three of four steps, at least
 
@@ -126,23 +136,46 @@ class _Arrivals:
     before: np.ndarray  # whether a phase comes before that point [steps x phases]
 
     def last(self) -> _Last | None:
-        """The rank that is most often the only last one; None if none ever is.
-
-        Its delay is a mean over all steps, so those in which it is early reduce it: a rank that is
-        early as often as late costs no more than any other.
+        """The rank that is most often the only last one, or a group that is clearly apart from the
+        others; None if there is no such rank.
         """
-        late = np.sort(self.at, axis=1)
-        alone = late[:, -1] - late[:, -2] > _TIE * np.abs(late[:, -1])
-        if not alone.any():
+        alone, (size, gap) = self._last(1), self._widest_gap()
+        together = self._last(size) if size > 1 else None
+        if together is None or together.steps.mean() * 2 <= 1 or gap * 2 < together.delay:
+            return alone
+        return alone if alone and together.delay * 2 < alone.delay else together
+
+    def _widest_gap(self) -> tuple[int, float]:
+        """How many ranks, at most half, come after the widest gap between two arrivals, and that
+        gap, in the median step. Of a majority nobody can say that it is late.
+        """
+        gaps = np.median(np.diff(np.sort(self.at, axis=1), axis=1), axis=0)[::-1]
+        widest = int(gaps[: max(1, self.at.shape[1] // 2)].argmax())
+        return widest + 1, float(gaps[widest])
+
+    def _last(self, size: int) -> _Last | None:
+        """The ranks, `size` of them, that most often all come after all others.
+
+        Their delay is a mean over all steps, so those in which they are early reduce it: a rank
+        that is early as often as late costs no more than any other.
+        """
+        order = np.argsort(self.at, axis=1, kind="stable")
+        late = np.take_along_axis(self.at, order, axis=1)
+        apart = late[:, -size] - late[:, -size - 1] > _TIE * np.abs(late[:, -1])
+        if not apart.any():
             return None
-        who = np.where(alone, self.at.argmax(axis=1), -1)
-        often = np.bincount(who[alone], minlength=self.at.shape[1])
-        slow = int(often.argmax())
-        behind = self.at[:, slow] - of_median_rank(np.delete(self.at, slow, axis=1))
+        groups, which, often = np.unique(
+            np.sort(order[apart, -size:], axis=1), axis=0, return_inverse=True, return_counts=True
+        )
+        most = int(often.argmax())
+        slow, steps = groups[most], apart.copy()
+        steps[apart] = which.reshape(-1) == most
+        behind = of_median_rank(self.at[:, slow])
+        behind -= of_median_rank(np.delete(self.at, slow, axis=1))
         return _Last(
             slow,
-            who == slow,
-            next=float(np.sort(often)[-2] / len(who)),
+            steps,
+            next=float(np.sort(np.append(often, 0))[-2] / len(steps)),
             delay=float(behind.mean()),
             least=float(np.quantile(behind, 0.25)),
         )
@@ -165,10 +198,15 @@ def _is_felt(seconds: np.ndarray, own: int, late: _Last) -> bool:
     if own == seconds.shape[2]:
         return True
     work = seconds[:, :, :own].sum(axis=2)
-    longer = float((work[:, late.rank] - of_median_rank(np.delete(work, late.rank, 1))).mean())
-    others = of_median_rank(np.delete(seconds[:, :, own:], late.rank, axis=1))
-    waits = (others - seconds[:, late.rank, own:]).mean(axis=0)
-    return max(longer, float(waits.clip(min=0.0).sum())) * 2 >= late.delay
+    longer = _beyond(work, late.group).mean()
+    waits = -_beyond(seconds[:, :, own:], late.group).mean(axis=0)
+    return max(float(longer), float(waits.clip(min=0.0).sum())) * 2 >= late.delay
+
+
+def _beyond(seconds: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """What the median rank of a group, on axis 1, has more than that of the others."""
+    others = np.delete(seconds, group, axis=1)  # with the group in it, it would be one of two
+    return np.asarray(of_median_rank(seconds[:, group]) - of_median_rank(others))
 
 
 def _by_all_work(seconds: np.ndarray, own: int) -> _Arrivals:
@@ -193,8 +231,8 @@ def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
 def straggler(phases: pd.DataFrame) -> Straggler | None:
     """The straggler in a table of phases.
 
-    None if fewer than two ranks can be compared, or if none is ever the only last one: if several
-    arrive last together, nobody waits for one of them alone.
+    None if fewer than two ranks can be compared, or if none is ever the only last one and no
+    group is clearly apart from the others.
     """
     cube = _cube(phases)
     if cube is None:
@@ -209,14 +247,13 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
         return None
     last, way = max(found, key=lambda one: one[0].delay)
     behind, delay = last.steps, last.delay
-    more = seconds[:, last.rank, :] - of_median_rank(seconds)
+    more = of_median_rank(seconds[:, last.group]) - of_median_rank(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    others = of_median_rank(np.delete(seconds, last.rank, axis=1))  # it would be the median of two
-    waits = (others - seconds[:, last.rank, :])[:, own:][behind].sum(axis=0)
+    waits = -_beyond(seconds, last.group)[:, own:][behind].sum(axis=0)
     worst = int(loss.argmax()) if own else 0
     timed = bool(own) and loss[worst] * 2 > delay
     return Straggler(
-        rank=int(ranks[last.rank]),
+        group=tuple(ranks[last.group].tolist()),
         delay=delay,
         least=last.least,
         held=float(behind.mean()),

@@ -10,6 +10,7 @@ jitter that no rank is responsible for remains.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,23 +64,26 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     return np.asarray(seconds, np.float64).reshape(shape), ranks
 
 
-def no_straggler(table: Seconds, rank: int, *, timed: bool = True) -> Gain:
-    """The gain if the rank at index `rank` worked only as long as the median of the others.
+def no_straggler(table: Seconds, slow: Sequence[int], *, timed: bool = True) -> Gain:
+    """The gain if the ranks at the indices `slow` worked only as long as the median of the others.
 
-    It is measured in two ways: by how much longer this rank works, and by how much longer the
-    others wait. Where the two differ, the truth is taken to lie between them.
+    It is measured in two ways: by how much longer they work, and by how much longer the others
+    wait. Where the two differ, the truth is taken to lie between them.
 
     Args:
         table: from `parts`.
-        rank: index of the rank.
-        timed: whether phases include what makes it late; otherwise only the waiting is used.
+        slow: indices of ranks, mostly of one; of several the median one counts.
+        timed: whether phases include what makes them late; otherwise only the waiting is used.
     """
-    others = np.delete(table, rank, axis=1)
-    works = table[:, :, _ALONE].sum(axis=2)
-    waits = table[:, :, _MEETING].sum(axis=2)
-    longer = works[:, rank] - np.median(others[:, :, _ALONE].sum(axis=2), axis=1)
-    waiting = np.median(others[:, :, _MEETING].sum(axis=2), axis=1) - waits[:, rank]
+    longer = _beyond(table[:, :, _ALONE].sum(axis=2), slow)
+    waiting = -_beyond(table[:, :, _MEETING].sum(axis=2), slow)
     return _between(longer if timed else waiting, waiting)
+
+
+def _beyond(seconds: Seconds, slow: Sequence[int]) -> Seconds:
+    """What the median of these ranks has more than that of the others, by step."""
+    others = np.delete(seconds, slow, axis=1)
+    return np.asarray(np.median(seconds[:, slow], axis=1) - np.median(others, axis=1))
 
 
 def data_ready(table: Seconds) -> Gain:

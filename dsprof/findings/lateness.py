@@ -13,9 +13,9 @@ from dsprof.units import format_seconds, format_share
 
 
 def late_in(facts: Facts, steps: pd.DataFrame, longer: float) -> Straggler | None:
-    """The rank that usually comes last in `steps`, by most of the `longer` seconds that they take.
+    """Who usually comes last in `steps`, by most of the `longer` seconds that they take.
 
-    In so few steps that chance cannot be excluded, it must come last in all of them: what is said
+    In so few steps that chance cannot be excluded, they must come last in all of them: what is said
     is then true of these steps.
     """
     if facts.is_pipeline:
@@ -32,14 +32,18 @@ def is_late(late: Straggler | None, steps: int) -> str:
     """The end of a title."""
     if late is None:
         return ""
-    return f": rank {late.rank} is late in {'it' if steps == 1 else 'them'}"
+    are = "is" if len(late.group) == 1 else "are"
+    return f": {late.who} {are} late in {'it' if steps == 1 else 'them'}"
 
 
 def waited(late: Straggler, steps: str) -> str:
     """Which rank comes last in how many of `steps`, and by how much."""
     often = "all" if late.held == 1 else format_share(late.held)
     of_them = f"In {often} of {steps}" if late.steps > 1 else "In it"
+    last = f"{late.who} is the last of {late.ranks}: it comes"
+    if len(late.group) > 1:
+        last = f"{late.who} are the last of {late.ranks}: they come"
     return (
-        f" {of_them} rank {late.rank} is the last of {late.ranks}: it "
-        f"comes {format_seconds(late.delay)} after the median rank, most of that {late.place}."
+        f" {of_them} {last} {format_seconds(late.delay)} after the median rank, most of that "
+        f"{late.place}."
     )

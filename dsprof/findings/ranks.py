@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -45,7 +46,7 @@ from dsprof.units import format_bytes, format_seconds, format_share
 
 @once
 def straggler_rank(facts: Facts) -> list[Finding] | str:
-    """One rank is usually the last one where the others wait.
+    """One rank, or a group of ranks, is usually the last one where the others wait.
 
     Gain: at best all of the delay, if it becomes as fast as the median rank.
     """
@@ -62,47 +63,78 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or not stands_out(late):
         return []
-    host = _host(facts, late.rank)
-    where = f"rank {late.rank}{f' on {host}' if host else ''}"
-    wait, median = "the others wait", "the median rank"
-    if facts.layout.world_size == 2 and late.rank in {0, 1}:
-        median = f"rank {1 - late.rank}"
-        wait = f"{median} waits"
+    said = _words(facts, late)
     return [
         Finding(
             rule="straggler-rank",
             severity=severity,
-            title=f"{wait.capitalize()} for {where}, {format_share(share)} of "
+            title=f"{said.wait.capitalize()} for {said.where}, {format_share(share)} of "
             + ("each step" if _is_steady(late) else "the time"),
-            summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
-            f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after "
-            f"{median}. It loses most {late.place} "
+            summary=f"{said.are_last} in {format_share(late.held)} of "
+            f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
+            f"{said.median}. {said.lose} most {late.place} "
             f"({format_seconds(late.phase_delay)} per step)"
-            + (f"; {wait} for it in {late.meeting}." if late.meeting else "."),
+            + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else "."),
             share=share,
             seconds_per_step=late.delay,
-            ranks=(late.rank,),
+            ranks=late.group,
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(
-                *_own_code(facts, late),
-                Advice(
-                    f"the node of rank {late.rank}{f' ({host})' if host else ''}",
-                    "",
-                    "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile",
-                    "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
-                ),
-            ),
+            advice=(*_own_code(facts, late), _node(facts, late)),
             gain=_gain(facts, late),
             what_if="no rank were late" if facts.replay else "",
         )
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The parts of sentences about who is late that depend on how many they are."""
+
+    where: str
+    wait: str
+    median: str
+    are_last: str
+    arrive: str
+    lose: str
+    them: str
+
+
+def _words(facts: Facts, late: Straggler) -> _Words:
+    hosts = " and ".join(_hosts(facts, late))
+    where = late.who + (f" on {hosts}" if hosts else "")
+    if len(late.group) > 1:
+        last = f"They are the last {len(late.group):,} of {late.ranks:,} ranks"
+        last = f"No other rank is on {hosts}. {last}" if hosts else last
+        median = "the median one of the others"
+        return _Words(where, "the others wait", median, last, "arrive", "They lose", "them")
+    wait, median = "the others wait", "the median rank"
+    (rank,) = late.group
+    if facts.layout.world_size == 2 and rank in {0, 1}:
+        median = f"rank {1 - rank}"
+        wait = f"{median} waits"
+    last = f"It is the last of {late.ranks} ranks"
+    return _Words(where, wait, median, last, "arrives", "It loses", "it")
+
+
+def _node(facts: Facts, late: Straggler) -> Advice:
+    """What to look at, if the delay is not of their own code."""
+    hosts = _hosts(facts, late)
+    why = "a throttled or other GPU, a busy CPU or disk, or a larger share of the data"
+    if len(late.group) > 1 and not hosts:
+        return Advice(f"what {late.who} have in common", "", "check it", _IN_COMMON)
+    named = f" ({' and '.join(hosts)})" if hosts else ""
+    to = "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile"
+    return Advice(f"the node of {late.who}{named}", "", to, why)
+
+
+_IN_COMMON: Final = "slower or throttled GPUs, a switch or a socket, or more work than the others"
+
+
 def _why_not(facts: Facts, late: Straggler) -> str | None:
     """Reasons against naming the rank that comes last."""
-    if COLLECTING in facts.doubts and late.rank == COLLECTS:
+    if COLLECTING in facts.doubts and late.group == (COLLECTS,):
         return f"rank {COLLECTS} is late because of its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < STRAGGLER_STEPS:
         return few_steps(late.steps, STRAGGLER_STEPS)
@@ -114,16 +146,19 @@ def may_wait(facts: Facts, late: Straggler) -> str | None:
 
     The summary and the page ask this, too, before they name it.
     """
+    are, come, it, itself = "is", "comes", "it", "itself"
+    if len(late.group) > 1:
+        are, come, it, itself = "are", "come", "they", "themselves"
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
     if unseen and "backward" in late.phase:  # backward includes the reduction, and so the waiting
         return (
-            f"rank {late.rank} is longest in {late.phase}, where it may itself be waiting for the "
+            f"{late.who} {are} longest in {late.phase}, where {it} may {itself} be waiting for the "
             "others: no communication between the ranks is timed"
         )
     missed = calls_unseen(facts)
     if missed:
         return (
-            f"rank {late.rank} comes last, where it may itself be waiting for the others: a rank "
+            f"{late.who} {come} last, where {it} may {itself} be waiting for the others: a rank "
             f"issued {missed:,} collectives that its recording did not see"
         )
     return None
@@ -147,7 +182,7 @@ def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
     if late.phase or not facts.run.is_recording:
         return ()
     why = "shows which code of the script runs there between the recorded phases"
-    return (Advice("py-spy record", "", f"a minute of rank {late.rank}", why),)
+    return (Advice("py-spy record", "", f"a minute of rank {late.group[0]}", why),)
 
 
 def _is_alone(facts: Facts) -> bool:
@@ -160,7 +195,7 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
     if facts.replay is None:
         return promise(late.delay)
     table, ranks = facts.replay
-    slow = int(np.searchsorted(ranks, late.rank))
+    slow = np.searchsorted(ranks, late.group).tolist()
     gain = no_straggler(table, slow, timed=bool(late.phase))
     return gain.low, gain.high
 
@@ -168,25 +203,25 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
 def late_seconds(facts: Facts, operation: str = "") -> float:
     """Seconds per step of waiting that `straggler-rank` accounts for, if it happens in `operation`.
 
-    It is the mean over the timed ranks, like a step's communication: if ranks are compared, all but
-    the late one wait.
+    It is the mean over the timed ranks, like a step's communication: if ranks are compared, all
+    that are not late wait.
     """
     found, late = straggler_rank(facts), facts.straggler
     if isinstance(found, str) or not found or (late and operation not in late.meeting):
         return 0.0
     if late is not None:
-        return late.delay * (late.ranks - 1) / late.ranks
+        return late.delay * (late.ranks - len(late.group)) / late.ranks
     if spreads(facts) is not None:
         return waited_in_collectives(facts)
     return sum(one.seconds_per_step or 0.0 for one in found)
 
 
 def late_outside(facts: Facts) -> float:
-    """Seconds of the mean step that the rank of `straggler-rank` loses outside of all phases."""
+    """Seconds of the mean step that those of `straggler-rank` lose outside of all phases."""
     late = facts.straggler
     if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
         return 0.0
-    return late.phase_delay / late.ranks
+    return late.phase_delay * len(late.group) / late.ranks
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:
@@ -329,20 +364,28 @@ def _hottest(found: Throttling) -> str:
     return f", at up to {found.celsius:.0f} °C" if found.celsius is not None else ""
 
 
-def _host(facts: Facts, rank: int) -> str | None:
-    events = facts.run.told
-    hosts = events["host"][(events["rank"] == rank) & events["host"].notna()]
-    return str(hosts.iloc[0]) if len(hosts) else None
+def _hosts(facts: Facts, late: Straggler) -> tuple[str, ...]:
+    """The host of the late rank; of a group only those whose ranks are all late, if that is all of
+    it and others have other hosts.
+    """
+    pairs = facts.run.told[["rank", "host"]].dropna().drop_duplicates("rank")
+    host_of = dict(zip(pairs["rank"].astype(int), pairs["host"].astype(str), strict=True))
+    if len(late.group) == 1:
+        return tuple(host_of[rank] for rank in late.group if rank in host_of)
+    hosts = {host_of.get(rank, "") for rank in late.group}
+    beside = {host for rank, host in host_of.items() if rank not in late.group}
+    told = "" not in hosts and len(host_of) == facts.layout.world_size
+    return tuple(sorted(hosts)) if told and not hosts & beside else ()
 
 
 def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
-    """The late rank's longest such phase, and another rank's in the same step.
+    """A late rank's longest such phase, and another rank's in the same step.
 
     If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
     rows = main_phases(facts.series, facts.run.phases)
     named = rows[(rows["name"] == (late.phase or late.meeting)).fillna(value=False)]
-    own = (named["rank"] == late.rank).fillna(value=False)
+    own = named["rank"].isin(late.group)
     longest, others = (named[own], named[~own]) if late.phase else (named[~own], named[own])
     if longest.empty:
         return ()

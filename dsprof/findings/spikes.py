@@ -78,7 +78,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + (_between(facts, price) if few else _rhythm(distance, len(rows))),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
-            ranks=(late.rank,) if late else (),
+            ranks=late.group if late else (),
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
             evidence=tuple(step_proof(facts, row) for row in worst),

@@ -136,7 +136,7 @@ def _within(facts: Facts) -> list[Finding] | str:
         title=_title(steps, rise, climbs=climbs)
         + (", more than what it computes" if work.said and severity else "")
         + (", and not for the first time" if again else "")
-        + (f": rank {late.rank} is late" if late else ""),
+        + (f": {late.who} {'are' if len(late.group) > 1 else 'is'} late" if late else ""),
         summary=_became(facts, steps, rise, climbs=climbs)
         + (
             waited(late, "the later ones")
@@ -153,7 +153,7 @@ def _within(facts: Facts) -> list[Finding] | str:
         + ("" if rise.is_clear else _SHORT),
         share=cost / max(mean, facts.average or 0.0),
         seconds_per_step=cost,
-        ranks=(late.rank,) if late else (),
+        ranks=late.group if late else (),
         phase=(late.phase or None) if late else None,
         steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[stop - 1])),
         evidence=tuple(
@@ -195,7 +195,7 @@ def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
     height = after.median - before.median
     late = late_in(facts, steps.iloc[after.start : after.stop], height)
     earlier = late_in(facts, steps.iloc[before.start : before.stop], 0.0)
-    if late is None or earlier is None or earlier.rank != late.rank:
+    if late is None or earlier is None or earlier.group != late.group:
         return late
     return late if late.delay - earlier.delay >= WAITING_EXPLAINS * height else None
 
@@ -203,7 +203,7 @@ def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
 def _look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:
     how = "come and go" if comes_and_goes else "start at one step and stay"
     whose, shows = ("CPU", "top") if facts.on_cpu else ("GPU", "nvidia-smi -q -d PERFORMANCE")
-    of = f" of rank {late.rank}" if late else ""
+    of = f" of {late.who}" if late else ""
     return (
         Advice(
             f"{whose} clocks and neighbours{of} at that time",

@@ -139,9 +139,8 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
 
 def _of_late_rank(facts: Facts, part: float) -> str:
     assert facts.straggler is not None
-    rank = facts.straggler.rank
     much = "all" if part > 1 - _NOTHING else format_share(part)
-    return f", {much} of that on rank {rank}, for which the others wait"
+    return f", {much} of that on {facts.straggler.who}, for which the others wait"
 
 
 def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:

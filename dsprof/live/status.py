@@ -9,8 +9,8 @@ from typing import Final
 from dsprof.live.picture import State
 from dsprof.live.processes import Process, is_silent
 from dsprof.recording.launches import Gone, signal_name
-from dsprof.text.words import count_of, ranges
-from dsprof.units import format_seconds
+from dsprof.text.words import count_of
+from dsprof.units import format_ranks, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _absent(processes: Sequence[Process], world: int | None) -> list[str]:
     absent = [rank for rank in range(world) if rank not in there]
     if not absent:
         return []
-    return [f"waiting for {rank_words(absent)}"]
+    return [f"waiting for {format_ranks(absent, 4)}"]
 
 
 def _silence(idle: float, processes: Sequence[Process]) -> str:
@@ -137,10 +137,4 @@ def _ranks(processes: Sequence[Process]) -> str:
     numbers = [p.rank for p in processes if p.rank is not None]
     if not numbers:
         return count_of(len(processes), "process", "processes")
-    return rank_words(numbers)
-
-
-def rank_words(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 2, 3`, `ranks 0 to 511`."""
-    few = ", ".join(f"{rank:,}" for rank in sorted(ranks))
-    return f"rank{'s' if len(ranks) > 1 else ''} {few if len(ranks) < 4 else ranges(ranks, 4)}"
+    return format_ranks(numbers, 4)

@@ -23,12 +23,11 @@ from dsprof.live.picture import (
     RankTable,
 )
 from dsprof.live.processes import Process
-from dsprof.live.status import rank_words
 from dsprof.run import Run
 from dsprof.run.calls import UNDIVIDED
 from dsprof.text.parts import UNTIMED
 from dsprof.text.words import count_of, known, number
-from dsprof.units import format_seconds
+from dsprof.units import format_ranks, format_seconds
 
 _MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 _PHASES: Final = 12  # columns of the heat map; the rest is one column
@@ -172,10 +171,10 @@ def _who_is_late(
     usual, last = number(steps.mean()), number(steps.tail(_JUST).mean())
     late = usual and found.delay >= _LATE * usual and (found.held >= 0.5 or stands_out(found))
     far = last and now.steps >= _JUST - 1 and now.delay >= _FAR * last and now.held == 1.0
-    if far and not (late and now.rank == found.rank):
-        return now.rank, f"{_waiting(now, waits)}, in the last {now.steps} steps"
+    if far and not (late and now.group == found.group):
+        return now.group[0], f"{_waiting(now, waits)}, in the last {now.steps} steps"
     if late:
-        return found.rank, _waiting(found, waits)
+        return found.group[0], _waiting(found, waits)
     within = format_seconds(max(late_by.values()) - min(late_by.values()))
     return None, f"no rank is late: {count_of(found.ranks, 'rank')} within {within} per step"
 
@@ -186,10 +185,10 @@ def _last_steps(told: Frame, count: int) -> Frame:
 
 
 def _waiting(late: Straggler, waits: pd.Series[float]) -> str:
-    others = [int(rank) for rank in waits.index if rank != late.rank]
-    who = f"{rank_words(others)} wait{'s' if len(others) == 1 else ''}"
+    others = [int(rank) for rank in waits.index if rank not in late.group]
+    who = f"{format_ranks(others, 4)} wait{'s' if len(others) == 1 else ''}"
     lost = f"{format_seconds(late.delay)} per step, most of it {late.place}"
-    return f"{who} for rank {late.rank}: {lost}"
+    return f"{who} for {late.who}: {lost}"
 
 
 def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:

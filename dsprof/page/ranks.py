@@ -92,14 +92,17 @@ def _waiting(facts: Facts) -> str:
         return f"Which rank is late is not known: {why}."
     if not stands_out(slow):
         return (
-            f"No rank stands out: the one that comes last most often, rank {slow.rank:,}, "
+            f"No rank stands out: the one that comes last most often, {slow.who}, "
             f"does so in {format_share(slow.held)} of {words.count_of(slow.steps, 'step')}."
         )
-    waits = f", in {slow.meeting}, where it is quickest itself" if slow.meeting else ""
+    comes, loses, it, itself = "comes", "it loses", "it", "it is quickest itself"
+    if len(slow.group) > 1:
+        comes, loses, it, itself = "come", "they lose", "them", "they are quickest themselves"
+    waits = f", in {slow.meeting}, where {itself}" if slow.meeting else ""
     return (
-        f"Rank {slow.rank:,} comes last in {format_share(slow.held)} of "
-        f"{words.count_of(slow.steps, 'step')}; it loses most of that {slow.place}. The median "
-        f"rank waits {format_seconds(slow.delay)} per step for it{waits}."
+        f"{slow.who.capitalize()} {comes} last in {format_share(slow.held)} of "
+        f"{words.count_of(slow.steps, 'step')}; {loses} most of that {slow.place}. The median "
+        f"other rank waits {format_seconds(slow.delay)} per step for {it}{waits}."
     )
 
 

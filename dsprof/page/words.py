@@ -22,12 +22,11 @@ from dsprof.text.words import (
     on_hosts,
     one_of_jobs,
     partly_recorded,
-    ranges,
     span,
     step_of,
     what_if,
 )
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_seconds, format_share, ranges
 
 __all__ = [
     "CONFIDENCE",

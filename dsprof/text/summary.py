@@ -216,8 +216,9 @@ def _ranks(run: Run) -> str:
     late = facts.straggler
     if late is None or late.delay <= 0 or may_wait(facts, late):
         return ""
+    be = "is" if len(late.group) == 1 else "are"
     return (
-        f"rank {late.rank:,} is last in {format_share(late.held)} of "
+        f"{late.who} {be} last in {format_share(late.held)} of "
         f"{words.count_of(late.steps, 'compared step')}, {format_seconds(late.delay)} per step "
         f"behind the median rank, most of it {late.place}"
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.events import COUNTED
 from dsprof.recording.launches import is_every_rank_recorded, ranks_recorded
-from dsprof.units import format_seconds, format_share, windows
+from dsprof.units import format_ranks, format_seconds, format_share, ranges, windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +177,7 @@ def of_ranks(run: Run, main: pd.DataFrame) -> str:
     found = run.findings[0] if run.findings else None
     if found is None or found.share is None or found.rule not in _OF_SOME or not found.ranks:
         return f"{said}."
-    late = f"rank{'s' * (len(found.ranks) > 1)} {ranges(found.ranks)}"
+    late = format_ranks(found.ranks)
     return f"{said}; the verdict's {format_share(found.share)} is of those that wait for {late}."
 
 
@@ -196,18 +196,6 @@ def launch_of(steps: pd.DataFrame, main: pd.DataFrame) -> str:
 def span(first: object, last: object, one: str) -> str:
     """`step 20`, `steps 20 to 40`."""
     return f"{one} {first:,}" if first == last else f"{one}s {first:,} to {last:,}"
-
-
-def ranges(numbers: Iterable[int], most: int = 8) -> str:
-    """`0 to 3, 7, 9 to 12`; how many more there are, if there are many."""
-    spans: list[list[int]] = []
-    for value in sorted(set(numbers)):
-        if spans and value == spans[-1][1] + 1:
-            spans[-1][1] = value
-        else:
-            spans.append([value, value])
-    said = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans[:most]]
-    return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
 
 
 def of_records(steps: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def two_ranks(steps: int) -> pd.DataFrame:
 def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
     found = straggler(two_ranks(3))
     assert found is not None
-    assert (found.rank, found.phase, found.held, found.steps) == (1, "forward", 1.0, 3)
+    assert (found.group, found.phase, found.held, found.steps) == ((1,), "forward", 1.0, 3)
     assert found.delay == pytest.approx(0.4)
     assert found.phase_delay == pytest.approx(0.4)
 
@@ -63,7 +64,7 @@ def test_two_ranks_meet_where_the_other_one_waits_longer_and_not_where_both_comm
     sent = table(*((step, rank, "broadcast", "wait", 0.7) for step in (0, 1) for rank in (0, 1)))
     found = straggler(pd.concat([sent, two_ranks(2)], ignore_index=True))
     assert found is not None
-    assert (found.rank, found.meeting) == (1, "allreduce")
+    assert (found.group, found.meeting) == ((1,), "allreduce")
 
 
 def test_a_rank_that_is_late_where_nothing_is_timed_is_known_by_waiting_least() -> None:
@@ -83,7 +84,7 @@ def test_a_rank_that_is_late_where_nothing_is_timed_is_known_by_waiting_least() 
         )
     )
     assert found is not None
-    assert (found.rank, found.phase, found.meeting) == (1, "", "allreduce")
+    assert (found.group, found.phase, found.meeting) == ((1,), "", "allreduce")
     assert found.delay == pytest.approx(0.4)
 
 
@@ -93,7 +94,7 @@ def test_a_phase_that_holds_the_lesser_part_of_a_delay_is_not_where_it_is_lost()
     mine = (less["name"] == "forward") & (less["rank"] == 1)
     found = straggler(less.assign(self_seconds=less["self_seconds"].mask(mine, 1.1)))
     assert found is not None
-    assert (found.rank, found.phase, found.place) == (1, "", "outside of what is timed")
+    assert (found.group, found.phase, found.place) == ((1,), "", "outside of what is timed")
     assert found.delay == pytest.approx(0.4)
     assert found.phase_delay == pytest.approx(0.3)
 
@@ -108,7 +109,7 @@ def test_of_ranks_that_wait_alike_the_one_that_works_longer_is_late() -> None:
         )
     )
     assert found is not None
-    assert (found.rank, found.phase) == (1, "forward")
+    assert (found.group, found.phase) == ((1,), "forward")
 
 
 def in_two_phases(*waits: float) -> pd.DataFrame:
@@ -153,7 +154,7 @@ def test_a_step_in_which_several_come_last_together_has_no_straggler() -> None:
     mine = whole["self_seconds"].mask(tied, whole["self_seconds"].shift(2))
     found = straggler(whole.assign(self_seconds=mine))
     assert found is not None
-    assert (found.rank, found.steps) == (1, 3)
+    assert (found.group, found.steps) == ((1,), 3)
     assert found.held == pytest.approx(2 / 3)
     assert found.delay == pytest.approx(0.8 / 3)
     assert straggler(whole.assign(self_seconds=1.0)) is None
@@ -163,7 +164,7 @@ def test_where_no_phase_is_timed_in_which_ranks_meet_none_is_named() -> None:
     work = two_ranks(3)
     found = straggler(work[work["name"] == "forward"])
     assert found is not None
-    assert (found.rank, found.phase, found.meeting) == (1, "forward", "")
+    assert (found.group, found.phase, found.meeting) == ((1,), "forward", "")
 
 
 def test_one_rank_cannot_be_compared() -> None:
@@ -183,7 +184,7 @@ def test_ranks_that_tell_other_steps_cannot_be_compared() -> None:
 
 
 def last_in(held: float, next_: float, steps: int, ranks: int) -> Straggler:
-    return Straggler(0, 0.1, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
+    return Straggler((0,), 0.1, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +200,11 @@ def test_the_chance_to_be_last_so_often_is_that_of_a_die_with_a_face_for_each_ra
     held: float, steps: int, ranks: int, chance: float
 ) -> None:
     assert last_in(held, 0.0, steps, ranks).chance == pytest.approx(chance)
+
+
+def test_a_group_is_one_of_all_groups_of_its_size() -> None:
+    found = replace(last_in(1.0, 0.0, 3, 4), group=(2, 3))
+    assert found.chance == pytest.approx(6 / 6**3)
 
 
 def test_a_rank_is_last_more_often_than_the_next_by_so_many_standard_errors() -> None:

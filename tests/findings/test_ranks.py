@@ -187,7 +187,7 @@ def test_of_two_ranks_one_is_named_where_chance_hardly_makes_it_last_so_often(
             ]
     found = straggler(run_of(rows, world_size=2).phases)
     assert found is not None
-    assert (found.rank, found.held) == (1, last / count)
+    assert (found.group, found.held) == ((1,), last / count)
     assert stands_out(found) is named
 
 
@@ -282,17 +282,83 @@ def test_a_straggler_table_that_may_hold_totals_is_not_trusted(version: str, sur
     assert ("adds up totals" in found.summary) is (sure == "low")
 
 
-def test_ranks_that_are_late_together_are_no_straggler() -> None:
-    """Ranks 2 and 3 of 4 take 150 ms longer: nobody waits for one of them."""
+def groups(late: tuple[float, ...], count: int = 30, *, hosts: str = "") -> list[Row]:
+    """Ranks that each come so much later than the first one, which waits longest."""
+    rows = steps(count, {}, 1.0)
+    for rank, host in enumerate(hosts):
+        rows.append(config("x", 1) | {"rank": rank, "host": f"w{host}"})
+    for step in range(1, count + 1):
+        for rank, behind in enumerate(late):
+            mine = behind + 0.002 * ((step * (rank + 3)) % 5)
+            rows += [
+                phase("forward", step, 0.65 + mine, rank),
+                phase("backward_allreduce", step, 0.25 - mine, rank),
+            ]
+    return rows
+
+
+def test_ranks_that_are_late_together_are_named_as_a_group() -> None:
+    found = one(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "straggler-rank")
+    assert found.title == "The others wait for ranks 2 and 3, 20 % of each step"
+    assert found.ranks == (2, 3)
+    assert found.seconds_per_step == pytest.approx(0.2, abs=0.005)
+    assert found.gain is not None
+    assert found.gain[0] <= 0.2 <= found.gain[1]
+    assert found.summary.startswith("They are the last 2 of 4 ranks in 100 % of 29 steps and ")
+    assert [one.setting for one in found.advice] == ["what ranks 2 and 3 have in common"]
+
+
+def test_what_the_others_wait_for_a_group_is_not_communication_as_well() -> None:
+    assert silent(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "communication-bound")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "where"),
+    [
+        ("0011", "ranks 2 and 3 on w1,"),
+        ("0111", "ranks 2 and 3,"),
+        ("0101", "ranks 2 and 3,"),
+    ],
+)
+def test_a_host_is_named_where_all_its_ranks_are_late_and_no_other(hosts: str, where: str) -> None:
+    found = one(run_of(groups((0, 0, 0.2, 0.2), hosts=hosts), world_size=4), "straggler-rank")
+    assert f"wait for {where} 20 % of each step" in found.title
+    named = found.advice[-1].setting == "the node of ranks 2 and 3 (w1)"
+    assert named is (hosts == "0011")
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        (0, 0.2, 0.2, 0.2),  # one rank is early
+        (0, 0.1, 0.2, 0.3),  # each is later than the one before
+        (0, 0.2),
+        (0, 0.2, 0.2),
+    ],
+)
+def test_ranks_of_which_no_minority_is_apart_from_the_others_are_no_group(
+    late: tuple[float, ...],
+) -> None:
+    found = straggler(run_of(groups(late), world_size=len(late)).phases)
+    assert found is None or len(found.group) == 1
+
+
+def test_of_a_group_the_one_that_chance_makes_last_more_often_is_not_named_alone() -> None:
+    found = straggler(run_of(groups((0, 0, 0, 0.199, 0.2)), world_size=5).phases)
+    assert found is not None
+    assert found.group == (3, 4)
+
+
+def test_ranks_that_are_late_in_turns_are_no_group() -> None:
     rows = steps(30, {}, 1.0)
     for step in range(1, 31):
         for rank in range(4):
-            late = 0.15 if rank >= 2 else 0.0
+            late = 0.2 if (rank + step) % 4 < 2 else 0.0
             rows += [
-                phase("forward", step, 0.5 + late, rank),
-                phase("backward_allreduce", step, 0.5 - late, rank),
+                phase("forward", step, 0.3 + late, rank),
+                phase("backward_allreduce", step, 0.6 - late, rank),
             ]
-    assert silent(run_of(rows), "straggler-rank")
+    assert silent(run_of(rows, world_size=4), "straggler-rank")
 
 
 def test_the_rank_that_logs_its_memory_is_not_called_slow() -> None:

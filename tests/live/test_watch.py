@@ -69,7 +69,7 @@ def test_ranks_that_do_not_record_yet_are_named(tmp_path: Path) -> None:
         writer.close()
         writer.path.unlink()
     watch = Watch([str(tmp_path)])
-    assert watch.refresh().note == "waiting for ranks 2, 3"
+    assert watch.refresh().note == "waiting for ranks 2 and 3"
 
 
 def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
     job.run(4, slow={2: 60})
     picture = Watch([str(tmp_path)]).refresh()
     assert picture.ranks.late == 2
-    assert picture.ranks.sentence.startswith("ranks 0, 1, 3 wait for rank 2: 60.0 ms per step")
+    assert picture.ranks.sentence.startswith("ranks 0, 1 and 3 wait for rank 2: 60.0 ms per step")
     assert picture.ranks.rows[0].rank == 2
     assert picture.ranks.rows[0].late_by == pytest.approx(0.060, rel=0.01)
     assert picture.ranks.rows[1].waits == pytest.approx(0.080, rel=0.01)
@@ -90,7 +90,9 @@ def test_a_rank_that_alone_is_late_in_every_third_step_is_named(tmp_path: Path) 
         job.run(1, slow={2: 90})
     ranks = Watch([str(tmp_path)]).refresh().ranks
     assert ranks.late == 2
-    assert ranks.sentence.startswith("ranks 0, 1, 3 wait for rank 2: 30.5 ms per step")  # 20 of 59
+    assert ranks.sentence.startswith(
+        "ranks 0, 1 and 3 wait for rank 2: 30.5 ms per step"
+    )  # 20 of 59
 
 
 def test_a_rank_that_is_late_where_nothing_is_timed_comes_first(tmp_path: Path) -> None:

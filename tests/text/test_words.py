@@ -22,7 +22,6 @@ from dsprof.text.words import (
     on_hosts,
     partly_recorded,
     plain,
-    ranges,
     what_if,
 )
 from tests.findings.plants import run_of
@@ -82,8 +81,6 @@ def test_a_cost_says_what_is_known_of_it() -> None:
 def test_small_words() -> None:
     assert count_of(1, "step") == "1 step"
     assert count_of(12_000, "launch", "launches") == "12,000 launches"
-    assert ranges([3, 0, 1, 7, 2]) == "0 to 3, 7"
-    assert ranges(range(0, 40, 2), most=2) == "0, 2 and 18 more"
     assert not known(pd.NA)
     assert not known(float("nan"))
     assert number(np.float64(2.5)) == 2.5
