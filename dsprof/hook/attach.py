@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dsprof.errors import DsprofError
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.patches import Patches
+from dsprof.hook.stepping import is_calling_hooks
 from dsprof.recording.layout import stem_of
 
 if TYPE_CHECKING:
@@ -181,6 +182,25 @@ def attach(
     then stands for no recording. A second call for the same target returns the same handle.
     """
     guard = Guard("attaching")
+    if _active.known(target) is None:
+        guard(_must_not_be_a_hook)()
+    return Handle() if guard.off else _handle(target, optimizer, step, out)
+
+
+def _must_not_be_a_hook() -> None:
+    """Raises:
+    DsprofError: a hook of an optimizer asks for a recording.
+    """
+    if is_calling_hooks():
+        what = "cannot begin in a hook of an optimizer, while PyTorch calls its hooks"
+        raise DsprofError(what, "attach", "attach before or after optimizer.step()")
+
+
+def _handle(target: Any, optimizer: Any, step: int, out: str | os.PathLike[str] | None) -> Handle:
+    """As `attach`, also for the search, whose own hook runs once all hooks of a kind have run that
+    may come and go then.
+    """
+    guard = Guard("attaching")
     if out is not None:
         guard(_ask)(out)
     known = _active.known(target)
@@ -247,7 +267,7 @@ def _search(handle: Handle) -> None:
 
     def attached(target: Any, optimizer: Any) -> None:
         if _active.known(target) is None:  # else it is detached by whoever attached to it
-            found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=handle.out))
+            found.append(_handle(target, optimizer, handle.step + 1, handle.out))
 
     def lost() -> None:
         ends()

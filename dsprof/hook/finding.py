@@ -17,6 +17,7 @@ from typing import Any
 from dsprof.hook.byid import ById
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
+from dsprof.hook.stepping import take_off
 from dsprof.imports import when_imported
 
 
@@ -145,7 +146,7 @@ class Search:
         hook = optimizers.register_optimizer_step_post_hook(
             unless_compiling(self._steps_compiled, stepped)
         )
-        self.patches.undo_with(hook.remove)
+        self.patches.undo_with(partial(take_off, hook))
 
     def _fsdp(self, fsdp: ModuleType) -> None:
         """Find models that `fully_shard` was called on or FSDP 1 wraps, including parts

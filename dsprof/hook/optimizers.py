@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import weakref
+from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -13,6 +14,7 @@ from dsprof.hook.given import scaler
 from dsprof.hook.metrics import number
 from dsprof.hook.parts import Parts, nothing, unless_compiling
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.stepping import take_off
 
 
 class Steps:
@@ -123,7 +125,7 @@ class Optimizers:
                 look(optimizer)
 
         hook = hooks.register_optimizer_step_pre_hook(unless_compiling(nothing, stepping))
-        recorder.patches.undo_with(hook.remove)
+        recorder.patches.undo_with(partial(take_off, hook))
         self._scaled: tuple[Steps, Any, int] | None = None  # optimizer in a scaler's hands; since
         around = (self._scales, nothing, self._has_scaled)
         recorder.patches.of_class(scaler(), "step", lambda raw: guard.around(raw, *around))

@@ -14,6 +14,7 @@ from dsprof.hook.metrics import Metrics
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
+from dsprof.hook.stepping import take_off
 
 _CALLED: Final = "_call_impl"  # the method of a model that `model.compile()` compiles
 
@@ -152,8 +153,8 @@ class Parts:
 
     def _take_hooks_off(self) -> None:
         for steps in self._stepping:
-            for hook in steps.hooks:
-                hook.remove()
+            steps.is_over = True
+            take_off(*steps.hooks)
 
     def look_at_compiled(self, *, is_timed: bool = False) -> None:
         """Handle optimizer steps that compiled functions have run since the last call.
@@ -227,9 +228,12 @@ class _Stepping:
         self.hooks: tuple[Any, ...] = ()  # handles that remove the hooks
         self.frame: Frame | None = None
         self.depth = 0
+        self.is_over = False  # detached; the hooks may be called once more, or stay for a while
 
     def begin(self, _: Any, args: Any, kwargs: Any) -> Any:
         timeline = self.timeline
+        if self.is_over:
+            return None
         if self.depth and self._goes_on():
             self.depth += 1
             return None
@@ -251,8 +255,8 @@ class _Stepping:
         return self.frame is not None and self.track.left <= self.frame.begin
 
     def end(self, optimizer: Any, *_: Any) -> None:
-        """End the step; does nothing if recording began inside it."""
-        if self.depth:
+        """End the step; does nothing if recording began or ended inside it."""
+        if self.depth and not self.is_over:
             self.depth -= 1
             if not self.depth:
                 self._pause()
