@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.analysis.layout import layout_of
+from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind, Severity
 from dsprof.findings.ends import (
     HANG,
@@ -62,6 +62,24 @@ _ALIKE: Final = Advice(
     "",
     "the same collectives on every rank",
     "a rank that skips one leaves the others waiting",
+)
+_OF_PATHS: Final = Advice(
+    "NCCL_DEBUG",
+    "",
+    "INFO",
+    "shows by which way each rank reaches which (P2P, shared memory, network)",
+)
+_OF_PEERS: Final = Advice(
+    "NCCL_P2P_DISABLE",
+    "",
+    "1, as a test",
+    "if the collective then ends, direct copies between these GPUs do not work (IOMMU, ACS)",
+)
+_OF_NETWORK: Final = Advice(
+    "NCCL_SOCKET_IFNAME",
+    "",
+    "the network that joins the hosts",
+    "NCCL may have chosen one that does not",
 )
 _OF_NCCL: Final = Advice(
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
@@ -139,6 +157,8 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    if behind is None and _all_in_one(facts, rows, waiting):
+        return _all_waited(facts, row, rows)
     missing = _missing(facts, waiting) if behind is None and _goes_on(facts, rows) else None
     inside = _operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
     blame = (
@@ -170,6 +190,25 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
             _ALIKE,
         ),
         confidence="high" if sure else "medium",
+    )
+
+
+def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
+    """No rank is missing, so that none can be blamed for not coming."""
+    first = bool((_calls(facts, rows)["count"] == 1).all())
+    nothing = " It was the first call of its group: nothing went through before." * first
+    by = _OF_PEERS if _layout(facts).nodes == 1 else _OF_NETWORK
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"A collective timed out{_operation(facts, rows)}{when(row)}, with every rank in it",
+        summary=f"All {_size(facts):,} ranks of the job had called it: none of them skipped it."
+        f"{nothing} Either NCCL does not get data from one to another, or a GPU did not finish its "
+        "work before it. Medium confidence: these lines do not say which.",
+        steps=step_span(row),
+        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
+        advice=(_OF_PATHS, by if first else _OF_NCCL),
+        confidence="medium",
     )
 
 
@@ -285,13 +324,35 @@ def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
     return left.pop() if ranks.issuperset(waiting) and waiting and len(left) == 1 else None
 
 
+def _all_in_one(facts: Facts, rows: pd.DataFrame, waiting: tuple[int, ...]) -> bool:
+    """Whether every rank of the job says that it waits, and all in the same call."""
+    size, calls = _size(facts), _calls(facts, rows)
+    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
+    alike = len(calls.drop_duplicates(["text", "count"])) == 1
+    return (
+        size is not None
+        and size > 1
+        and waiting == tuple(range(size))
+        and bool(whole_line.all() and calls["count"].notna().all())
+        and alike
+    )
+
+
 def _size(facts: Facts) -> int | None:
     """How many ranks the job has, as it says or as its layout multiplies to."""
-    told = config(facts.run.as_told, ended_launch(facts.run))  # of which this is
-    layout = layout_of(told, facts.run.meta, pipeline=facts.is_pipeline)
-    sequence = told.get("sequence_parallel_size", 1)
+    layout = _layout(facts)
+    sequence = _told(facts).get("sequence_parallel_size", 1)
     sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)
     return layout.world_size or math.prod(one or 0 for one in sizes) or None
+
+
+def _layout(facts: Facts) -> Layout:
+    return layout_of(_told(facts), facts.run.meta, pipeline=facts.is_pipeline)
+
+
+def _told(facts: Facts) -> dict[str, Any]:
+    """The settings of the launch that ended."""
+    return config(facts.run.as_told, ended_launch(facts.run))
 
 
 _ABSENT = (

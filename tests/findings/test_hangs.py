@@ -44,6 +44,28 @@ def test_equal_ranks_blame_nobody() -> None:
     assert found.confidence == "medium"
 
 
+def test_where_every_rank_waits_in_one_call_none_is_said_to_be_missing() -> None:
+    rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 882)]
+    found = one(run_of(rows, world_size=2), "hang")
+    assert "with every rank in it" in found.title
+    assert "All 2 ranks of the job had called it" in found.summary
+    assert "never arrived" not in found.summary
+    assert found.confidence == "medium"
+    assert "never arrived" in one(run_of(rows, world_size=4), "hang").summary
+
+
+def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_path: Path) -> None:
+    launched = (
+        "[2026-01-22 07:00:00,000] [INFO] [launch.py:152:main] nnodes=1, num_local_procs=2, "
+        "node_rank=0\n[2026-01-22 07:00:00,000] [INFO] [launch.py:164:main] dist_world_size=2\n"
+    )
+    said = "".join(_WATCHDOG.format(rank=rank, call=1, last=547) for rank in (0, 1))
+    (tmp_path / "run.log").write_text(launched + said.replace(" 70.", " -1."))
+    found = one(load(tmp_path / "run.log"), "hang")
+    assert "nothing went through before" in found.summary
+    assert [advice.setting for advice in found.advice] == ["NCCL_DEBUG", "NCCL_P2P_DISABLE"]
+
+
 @pytest.mark.parametrize(
     ("sequence", "ends", "named"), [(1, True, True), (2, True, False), (1, False, False)]
 )
