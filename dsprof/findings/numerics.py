@@ -15,7 +15,7 @@ from dsprof.findings.advice import bf16, change, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.skips import cut_off, of_how_many, overflows, skips_of
+from dsprof.findings.skips import cut_off, halvings_at_start, of_how_many, overflows, skips_of
 from dsprof.findings.standstill import standstill
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,
@@ -391,9 +391,10 @@ def _scale_advice(
 
 
 def _halvings(facts: Facts, skips: int) -> int:
-    """How many of the skips may have halved the scale: not those that only used up hysteresis."""
-    held = overflows(facts.run)["text"].astype("string").str.contains("hysteresis").fillna(False)
-    return max(1, round(skips * (1 - float(held.mean())))) if len(held) else skips
+    """How many of the skips may have halved the scale at the start: not those that only used up
+    hysteresis, nor those of a scale that had grown."""
+    lowered, others = halvings_at_start(facts.run)
+    return max(1, lowered, skips - others)
 
 
 def _look_at_training(facts: Facts) -> tuple[Advice, ...]:

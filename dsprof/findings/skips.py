@@ -21,12 +21,53 @@ _LOWERED: Final = re.compile(
     r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?), "
     r"reducing to (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?)"
 )
+_HELD: Final = re.compile(
+    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?), but hysteresis"
+)
 _ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
 
 
 def overflows(run: Run) -> pd.DataFrame:
-    """The lines that tell of single overflows."""
-    return of_kind(run.told, Kind.METRIC, "overflow")
+    """The lines that tell of single overflows, each once: MS-AMP's optimizer says again what the
+    loss scaler has just said."""
+    lines = of_kind(run.told, Kind.METRIC, "overflow")
+    return lines[~_said_again(lines)] if len(lines) else lines
+
+
+def halvings_at_start(run: Run) -> tuple[int, int]:
+    """How many overflow lines tell that they lowered a scale that had never grown, and how many
+    others say that theirs was held by hysteresis, or had grown; of the rank that tells the most."""
+    lines = overflows(run)
+    if lines.empty:
+        return 0, 0
+    most = lines["rank"].fillna(-1).mode().iloc[0]
+    scales = _scales(lines[lines["rank"].fillna(-1) == most]).dropna()
+    lowered = scales["left"].lt(scales["attempted"])
+    scales = scales[~(scales.eq(scales.shift()).all(axis=1) & lowered)]  # by another rank
+    grown = scales["attempted"].gt(scales["left"].shift()).cummax()
+    lowered = scales["left"].lt(scales["attempted"]) & ~grown
+    return int(lowered.sum()), int((~lowered).sum())
+
+
+def _scales(lines: pd.DataFrame) -> pd.DataFrame:
+    """The scale that an overflow line attempted and the one that it left, where it tells both."""
+    texts = lines["text"].astype("string")
+    scales = texts.str.extract(_LOWERED).astype("float64").set_axis(["attempted", "left"], axis=1)
+    held = texts.str.extract(_HELD)[0].astype("float64")
+    return scales.fillna({"attempted": held, "left": held})
+
+
+def _said_again(lines: pd.DataFrame) -> pd.Series[bool]:
+    """Lines right behind one of the same process that tells of the same scales. One that is lowered
+    is so once; one that hysteresis holds is told with its name once."""
+    scales = _scales(lines)
+    by = [lines[name] for name in ("source", "segment", "engine")] + [lines["rank"].fillna(-1)]
+    before = scales.groupby(by, observed=True).shift()
+    next_line = lines["line"].groupby(by, observed=True).diff().eq(1)
+    held = lines["text"].astype("string").str.extract(_HELD)[0].notna()
+    named = held.groupby(by, observed=True).shift(fill_value=False) & ~held
+    same = scales.eq(before).all(axis=1)
+    return next_line & same & (scales["left"].lt(scales["attempted"]) | named)
 
 
 def told_skips(run: Run) -> int:

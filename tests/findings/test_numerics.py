@@ -226,8 +226,12 @@ def overflow_at(scale: str, step: int | None = None, **more: pd.Timestamp) -> di
 
 def test_a_skip_that_only_uses_up_hysteresis_halves_no_scale() -> None:
     spent = "Attempted loss scale: 65536, but hysteresis is 2. Reducing hysteresis to 1"
-    halved = [overflow_at(str(2**power)) for power in range(16, 9, -1)]
-    found = one(run_of([metric("overflow", None, 1.0, text=spent), *halved]), _STREAK)
+    texts = [
+        f"Attempted loss scale: {2**power}, reducing to {2 ** (power - 1)}"
+        for power in range(16, 9, -1)
+    ]
+    told = [metric("overflow", None, 1.0, text=text) for text in (spent, *texts)]
+    found = one(run_of(told), _STREAK)
     assert found.title.startswith("8 steps were skipped")
     assert found.advice[0].to == "lower by up to 7"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsprof.findings.skips import told_since
+from dsprof.findings.skips import halvings_at_start, told_since, told_skips
 from tests.findings.plants import one, run_of
 from tests.loaded import run_of_text
 
@@ -28,3 +28,52 @@ def test_skips_behind_the_last_line_that_counts_them_are_counted_once() -> None:
     more = [over.format(3, rank, grad.format(23)) for rank in range(4)]
     assert told_since(run_of_text(*lines, *more)) == 1
     assert told_since(run_of_text(*more)) == 0  # nothing counts them
+
+
+_SCALER = "[2026-02-03 10:00:{:02d},253] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] {}\n"
+_STAGE = "[2026-02-03 10:00:{:02d},254] [INFO] [fp8_stage_1_and_2.py:676:step] [deepspeed] {}\n"
+_SKIPS = "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: "
+
+
+def _two_lines_a_skip(*seconds: int) -> list[str]:
+    """As MS-AMP prints an overflow that hysteresis holds, and half a second later the next one."""
+    held = f"{_SKIPS}32768, but hysteresis is 2. Reducing hysteresis to 1"
+    return [
+        line.format(second + later, text)
+        for second in seconds
+        for line, later, text in (
+            (_SCALER, 0, held),
+            (_STAGE, 0, f"{_SKIPS}32768.0, reducing to 32768.0"),
+            (_SCALER, 1, f"{_SKIPS}32768, reducing to 16384"),
+            (_STAGE, 1, f"{_SKIPS}32768.0, reducing to 16384.0"),
+        )
+    ]
+
+
+def test_a_skip_that_the_scaler_and_the_optimizer_tell_of_is_one() -> None:
+    run = run_of_text(*_two_lines_a_skip(1, 11, 21, 31))
+    assert told_skips(run) == 8
+    assert "8 steps were skipped" in one(run, "overflow-streak").title
+
+
+def test_skips_at_the_least_scale_are_each_one() -> None:
+    least = ["2.0, reducing to 1.0", "1.0, reducing to 1", *["1, reducing to 1"] * 4]
+    lines = [_SCALER.format(n, _SKIPS + text) for n, text in enumerate(least)]
+    assert told_skips(run_of_text(*lines)) == 6
+
+
+def test_only_skips_before_the_scale_grows_could_be_spared_by_a_lower_one_at_the_start() -> None:
+    run = run_of_text(*_two_lines_a_skip(1, 11, 21, 31))
+    assert halvings_at_start(run) == (1, 7)
+    power = next(a for a in one(run, "overflow-streak").advice if "power" in a.setting)
+    assert power.to == "lower by up to 1"
+
+
+def test_a_skip_that_only_uses_up_hysteresis_halves_nothing() -> None:
+    texts = [
+        "65536, reducing to 65536",
+        "65536, reducing to 32768.0",
+        "32768.0, reducing to 16384.0",
+    ]
+    lines = [_STAGE.format(n, _SKIPS + text) for n, text in enumerate(texts)]
+    assert halvings_at_start(run_of_text(*lines)) == (2, 1)
