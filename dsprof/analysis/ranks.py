@@ -231,8 +231,9 @@ def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
 def straggler(phases: pd.DataFrame) -> Straggler | None:
     """The straggler in a table of phases.
 
-    None if fewer than two ranks can be compared, or if none is ever the only last one and no
-    group is clearly apart from the others.
+    None if fewer than two ranks can be compared, if none is ever the only last one and no group is
+    clearly apart from the others (if several arrive last together, nobody waits for one of them
+    alone), or if nobody waits for it.
     """
     cube = _cube(phases)
     if cube is None:

@@ -166,7 +166,7 @@ def _who_is_late(
         return None, "the stages of a pipeline do different work: they are not compared"
     found, now = straggler(told), straggler(_last_steps(told, _JUST))
     if found is None or now is None:
-        return None, "" if told.empty else "only one rank reports its phases: nothing to compare"
+        return None, _NOBODY[min(told["rank"].nunique(), 2)]
     steps = main_steps(run.steps)["seconds"]
     usual, last = number(steps.mean()), number(steps.tail(_JUST).mean())
     late = usual and found.delay >= _LATE * usual and (found.held >= 0.5 or stands_out(found))
@@ -177,6 +177,14 @@ def _who_is_late(
         return found.group[0], _waiting(found, waits)
     within = format_seconds(max(late_by.values()) - min(late_by.values()))
     return None, f"no rank is late: {count_of(found.ranks, 'rank')} within {within} per step"
+
+
+#: By how many ranks report their phases.
+_NOBODY: Final = (
+    "",
+    "only one rank reports its phases: nothing to compare",
+    "no rank is known to make the others wait",
+)
 
 
 def _last_steps(told: Frame, count: int) -> Frame:

@@ -8,6 +8,7 @@ import pytest
 
 from dsprof.live.tables import rank_bars, ranks_of
 from dsprof.run import load
+from tests.findings.plants import metric, phase, run_of
 from tests.live.jobs import Job
 
 
@@ -34,3 +35,20 @@ def test_ranks_of_which_none_is_late_lie_within_what_the_table_shows(tmp_path: P
     late = [row.late_by for row in ranks.rows if row.late_by is not None]
     assert max(late) - min(late) == pytest.approx(0.00116, rel=0.01)
     assert ranks.sentence == "no rank is late: 2 ranks within 1.16 ms per step"
+
+
+def test_ranks_whose_different_work_adds_up_to_as_much_are_told_to_make_nobody_wait() -> None:
+    took = {
+        "forward": (0.1, 0.2, 0.1),
+        "backward": (0.2, 0.1, 0.2),
+        "backward_allreduce": (0.0, 0.0, 0.0),
+    }
+    run = run_of(
+        row
+        for step in range(1, 7)
+        for row in (
+            metric("step_seconds", step, 0.4),
+            *(phase(name, step, s, r) for name, each in took.items() for r, s in enumerate(each)),
+        )
+    )
+    assert ranks_of(run, []).sentence == "no rank is known to make the others wait"
