@@ -11,7 +11,7 @@ from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
 from dsprof.run.table import STEP, of_kind, positions
-from dsprof.units import format_count, format_seconds
+from dsprof.units import format_count, format_seconds, windows
 
 _RATE: Final = "samples_per_second"
 #: Metric whose line proves the seconds of a step, by how they are known.
@@ -65,6 +65,11 @@ def window(steps: pd.DataFrame) -> int | None:
     """Of how many steps each row is the mean: 1 if of single ones, None if they differ."""
     many = averages(steps).unique()
     return int(many[0]) if len(many) == 1 else None if len(many) else 1
+
+
+def called(steps: pd.DataFrame) -> str:
+    """`steps`, or `windows of 10 steps`: of a window, one step alone may stick out."""
+    return windows(window(steps)) or "steps"
 
 
 def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:

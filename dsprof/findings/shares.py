@@ -12,6 +12,7 @@ from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.proofs import called
 from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
@@ -92,7 +93,9 @@ def _when_data_is_late(facts: Facts) -> str:
     beside = input_seconds(facts) * many > _WORTH * all_of_it  # of which steps, is not known
     if not few or beside or inside < WAITING_EXPLAINS * all_of_it:
         return ""
-    return f", {format_share(inside / all_of_it)} of that in {few:,} of {many:,} steps"
+    return (
+        f", {format_share(inside / all_of_it)} of that in {few:,} of {many:,} {called(facts.steps)}"
+    )
 
 
 def _workers(facts: Facts) -> Advice:

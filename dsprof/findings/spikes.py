@@ -18,7 +18,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.lateness import is_late, late_in, waited
-from dsprof.findings.proofs import averages, step_proof, window
+from dsprof.findings.proofs import averages, called, step_proof
 from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
@@ -31,7 +31,7 @@ from dsprof.findings.thresholds import (
 from dsprof.findings.throughput import grown, too_few
 from dsprof.run.seldom import SELDOM
 from dsprof.run.table import numbers
-from dsprof.units import format_seconds, format_share, windows
+from dsprof.units import format_seconds, format_share
 
 
 @once
@@ -62,7 +62,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="step-spikes",
             severity=severity,
-            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{_called(steps)} "
+            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{called(steps)} "
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
@@ -93,11 +93,6 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             gain=(0.0, price.seconds) if price else None,
         )
     ]
-
-
-def _called(steps: pd.DataFrame) -> str:
-    """A row may be the mean of several steps, of which one alone may stick out."""
-    return windows(window(steps)) or "steps"
 
 
 def _how_long(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:

@@ -152,16 +152,20 @@ def test_three_of_five_may_be_chance() -> None:
     assert found.ranks == ()
 
 
-def test_input_that_is_late_in_a_few_steps_only_is_said_to_be() -> None:
-    """It takes 3 s in every tenth step, as where an epoch begins."""
+@pytest.mark.parametrize(("every", "called"), [(1, "steps"), (10, "windows of 10 steps")])
+def test_input_that_is_late_in_a_few_steps_only_is_said_to_be(every: int, called: str) -> None:
+    """It takes 3 s in every tenth step, as where an epoch begins; or in each of every tenth ten."""
     rows: list[Row] = []
-    for step in range(1, 101):
-        loading = 3.0 if step % 10 == 0 else 0.001
-        rows.append(metric("step_seconds", step, 1.0 + loading))
-        rows += [phase("batch_input", step, loading), phase("forward", step, 1.0)]
+    for record in range(1, 101):
+        step, loading = record * every, 3.0 if record % 10 == 0 else 0.001
+        rows.append(metric("step_seconds", step, 1.0 + loading, steps=every))
+        parts = {"batch_input": loading, "forward": 1.0}
+        rows += [
+            phase(name, step, every * seconds) | {"steps": every} for name, seconds in parts.items()
+        ]
     found = one(run_of(rows, world_size=1), "data-bound")
     assert found.title.endswith(
-        "of a step is waiting for input data, 99.7 % of that in 10 of 99 steps"
+        f"of a step is waiting for input data, 99.7 % of that in 10 of 99 {called}"
     )
 
 
