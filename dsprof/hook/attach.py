@@ -289,7 +289,7 @@ def _search(handle: Handle) -> None:
 def _tell_of_nothing() -> None:
     """Say that what trained was not found, unless `dsprof attach` looks at all ranks itself."""
     if os.environ.get("RANK", "0") == "0" and "DSPROF_LAUNCH" not in os.environ:
-        print(f"dsprof: no step was recorded ({UNSEEN})", file=sys.stderr)
+        say(f"dsprof: no step was recorded ({UNSEEN})")
 
 
 def is_attached() -> bool:

@@ -99,3 +99,12 @@ def test_a_process_that_trained_what_nobody_found_says_so_once(
     )  # fmt: skip
     assert done.stderr.count("dsprof: no step was recorded (") == says
     assert ("dsprof.attach(model, optimizer=optimizer)" in done.stderr) == says
+
+
+def test_a_process_without_standard_error_says_nothing_on_standard_output(tmp_path: Path) -> None:
+    code = f"{_PLAIN}{_TRAINS}import sys\nsys.stderr = None"
+    done = subprocess.run(
+        [interpreter("torch"), "-c", code], env=os.environ | ENVIRONMENT, cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not done.stdout
