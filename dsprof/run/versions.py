@@ -101,14 +101,14 @@ _PRINTS: Final = {"deepspeed.timers": "logging.py", "deepspeed_memory.see_memory
 _EARLY: Final = _table({"2.1": "0.1.0-0.2.0"})
 
 
-#: Version -> when the one before it was released: what was printed earlier is older.
-_RELEASED: Final = {"0.15.2": pd.Timestamp("2024-09-05")}
+#: Version -> when the one before it was released: nothing that prints it can be earlier.
+_NOT_BEFORE: Final = {"0.15.2": pd.Timestamp("2024-09-05")}
 
 
 def is_older(events: pd.DataFrame, version: str) -> bool:
     """Whether all that has a date was printed before `version` of DeepSpeed was made."""
     last = events["at"].max()  # of a recording in UTC
-    return bool(pd.notna(last) and last.tz_localize(None) < _RELEASED[version])
+    return bool(pd.notna(last) and last.tz_localize(None) < _NOT_BEFORE[version])
 
 
 @dataclass(frozen=True)
