@@ -69,7 +69,7 @@ def _figures(run: Run, seen: Overview, step: int) -> Figures:
         tokens_per_second=seen.tokens_per_second,
         tflops=seen.tflops,
         loss=number(seen.loss[1]) if seen.loss else None,
-        apart=seen.seconds_apart,
+        seconds_apart=seen.seconds_apart,
     )
 
 

@@ -28,8 +28,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The last steps in numbers: `seconds` of a usual step, `eta` seconds to go. `apart`: seconds
-    from step to step, where engines take turns."""
+    """The last steps in numbers: `seconds` of the mean step, `eta` seconds to go; `seconds_apart`
+    from step to step, where a recording's engines take turns."""
 
     total_steps: int | None = None
     eta: float | None = None
@@ -38,7 +38,7 @@ class Figures:
     tokens_per_second: float | None = None
     tflops: float | None = None
     loss: float | None = None
-    apart: float | None = None
+    seconds_apart: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

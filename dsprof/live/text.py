@@ -95,7 +95,7 @@ def facts(picture: Picture) -> list[str]:
     seen: Figures = picture.figures
     parts = [*_reached(picture)]
     if seen.seconds is not None:
-        every = f", one every {format_seconds(seen.apart)}" if seen.apart else ""
+        every = f", one every {format_seconds(seen.seconds_apart)}" if seen.seconds_apart else ""
         parts.append(f"{format_seconds(seen.seconds)} per step{every}")
     if seen.samples_per_second is not None:
         parts.append(f"{format_count(seen.samples_per_second)} samples/s")
