@@ -15,6 +15,7 @@ from dsprof.logs.sheet import Sheet
 
 _SHARED: Final = 3  # steps that both tell
 _TURNS: Final = 4  # a job that went on elsewhere changes its host once
+_EACH_WAY: Final = 0.4  # of the turns: half of two jobs' go on, and half go back
 
 
 def unreadable(sheet: Sheet, grammar: Grammar) -> DsprofError | None:
@@ -31,7 +32,11 @@ def unreadable(sheet: Sheet, grammar: Grammar) -> DsprofError | None:
 
 def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
     """Two hosts on which a rank 0 tells the same steps, by turns and at other times; one job has
-    one rank 0. Timers that name no step do not tell: a job may have two prefixes for one host."""
+    one rank 0.
+
+    From one job to the other the step goes back, and on from that to the first one. A job with two
+    prefixes for one host goes on at each turn, and one that restarts on another host goes back.
+    """
     told = {name: sheet.columns[name] for name in ("pattern", "step", "rank", "host", "at")}
     own = np.array([pattern.place == "own" for pattern in grammar.patterns])[told["pattern"]]
     first = own & (told["rank"] == 0) & (told["host"] >= 0)
@@ -42,12 +47,13 @@ def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
         )
         for one, other in combinations(np.unique(host).tolist(), 2):
             pair = np.isin(host, (one, other))
-            turns = np.count_nonzero(np.diff(host[pair]))
+            forward = np.diff(step[pair])[np.diff(host[pair]) != 0] > 0
             times = [
                 dict(zip(step[host == who], at[host == who], strict=True)) for who in (one, other)
             ]
             apart = sum(times[0][n] != times[1][n] for n in times[0].keys() & times[1].keys())
-            if turns >= _TURNS and apart >= _SHARED:
+            by_turns = min(forward.sum(), (~forward).sum()) >= _EACH_WAY * len(forward)
+            if len(forward) >= _TURNS and by_turns and apart >= _SHARED:
                 names = sheet.records.senders.hosts.values
                 return names[one], names[other]
     return None
