@@ -7,15 +7,17 @@ forward is then not seen, and because it also gathers the results.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
+from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
+from dsprof.imports import when_imported
 
 _TRANSFORMERS: Final = ("transformers.trainer", "Trainer")
-#: Functions of modules, patched if their module is loaded; all of them save.
+#: Functions of modules; all of them save.
 _FUNCTIONS: Final = (
     ("torch", "save"),
     ("torch.distributed.checkpoint", "save"),
@@ -40,17 +42,31 @@ _GENERATE: Final = (("transformers.generation.utils", "GenerationMixin", "genera
 GENERATE: Final = ("generate", Class.COMPUTE)
 
 
-def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]]) -> None:
-    """Record these calls as phases, in the libraries loaded so far; `around` makes the
+def patch(
+    patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]], guard: Guard
+) -> None:
+    """Record these calls as phases, in each library once it is loaded; `around` makes the
     decorators.
     """
     saving = around("checkpoint", Class.CHECKPOINT)
     for module, name in _FUNCTIONS:
-        if hasattr(sys.modules.get(module), name):
-            patches.method(sys.modules[module], name, saving)
+        action = partial(_function, patches, name, saving)
+        patches.undo_with(when_imported(module, guard(action)))
     evaluating = around("evaluation", Class.OTHER)
     for ways, phase in ((_SAVE, saving), (_EVALUATE, evaluating), (_GENERATE, around(*GENERATE))):
         for module, kind, name in ways:
-            owner: Any = getattr(sys.modules.get(module), kind, object)
-            if name in vars(owner):
-                patches.of_class(owner, name, phase)
+            action = partial(_method, patches, kind, name, phase)
+            patches.undo_with(when_imported(module, guard(action)))
+
+
+def _function(patches: Patches, name: str, phase: Callable[[Call], Call], library: Any) -> None:
+    if hasattr(library, name):
+        patches.method(library, name, phase)
+
+
+def _method(
+    patches: Patches, kind: str, name: str, phase: Callable[[Call], Call], library: Any
+) -> None:
+    owner: Any = getattr(library, kind, object)
+    if name in vars(owner):
+        patches.of_class(owner, name, phase)

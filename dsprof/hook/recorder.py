@@ -74,7 +74,7 @@ class Recorder:
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
-        between.patch(self.patches, self._between)
+        between.patch(self.patches, self._between, self.guard)
         _RECORDERS.add(self)
         atexit.register(self.close)
 
