@@ -45,6 +45,8 @@ _DIALECTS: Final = {
     "nanotron": "nanotron",
     "sagemaker": "sagemaker",
     "nemo": "nemo",
+    "arctic_training": "arctic-training",
+    "instructlab": "instructlab",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
@@ -125,6 +127,8 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
             met[_OWN.get(str(pattern), dialect)] += rows
     if "nemo" in met:  # its model is Megatron's, and says so
         met["nemo"] += met.pop("megatron", 0)
+    if "instructlab" in met:  # its ranks' losses have the form of DeepSpeed-Chat's
+        met["instructlab"] += met.pop("deepspeed_chat", 0)
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
     if own:
         return _DIALECTS[own[0]]

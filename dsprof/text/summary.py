@@ -337,7 +337,8 @@ def _bar(seen: Overview) -> str:
     if seen.bar is None:
         return ""
     said = seen.bar
-    each = f", lately {format_seconds(said.lately)} each" if said.lately else ""
+    lately = "lately " * (said.position < said.total)  # tqdm closes a bar with its overall rate
+    each = f", {lately}{format_seconds(said.lately)} each" if said.lately else ""
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
     turns = "optimizer steps" if said.counts_steps else "turns"

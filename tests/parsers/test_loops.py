@@ -166,3 +166,21 @@ def test_a_loop_of_sagemaker_is_none_of_deepspeed_s_by_a_warning_that_both_print
     assert "deepspeed" not in "".join(own.events["pattern"].dropna())
     alone = run_of_text(f"[WARNING] [stage3.py:2160:step] {warning}\n")
     assert alone.meta["framework"] == "deepspeed"
+
+
+def test_the_loss_that_hellodeepspeed_prints_is_that_of_the_step_that_has_just_ended() -> None:
+    step = (
+        "[2026-01-02 03:04:0{},260] [INFO] [logging.py:96:log_dist] [Rank 0] step={}, skipped=0\n"
+    )
+    loss = "2026-01-02 03:04:0{}.261 | INFO     | __main__:log_dist:53 - [Rank 0] Loss: {}\n"
+    told = [(1, 10, 10.75), (2, 20, 10.5), (3, 30, 10.25)]
+    run = run_of_text(*(step.format(at, n) + loss.format(at, value) for at, n, value in told))
+    assert run.steps["step"].to_list() == [10, 20, 30]
+    assert run.steps["loss"].to_list() == [10.75, 10.5, 10.25]
+
+
+def test_a_script_that_numbers_its_turns_tells_of_losses_and_of_no_optimizer_steps() -> None:
+    run = run_of_text(*(f"step:{turn}, loss:{4 - turn / 100}\n" for turn in (0, 10, 20)))
+    losses = run.events[run.events["name"] == "loss"]
+    assert losses["value"].to_list() == [4.0, 3.9, 3.8]
+    assert losses["step"].isna().all()

@@ -169,6 +169,12 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not stated" in said
 
 
+def test_a_bar_that_is_full_states_its_overall_rate(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("100%|████| 10/10 [01:56<00:00, 11.61s/it]\n", "utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "10 of 10 turns in 116 s, 11.6 s each" in said
+
+
 @pytest.mark.parametrize(
     ("beside", "said"),
     [
