@@ -51,6 +51,10 @@ _IN_STEP: Final = (
     "Its traceback passes through step(): the optimizer's states and its update asked for it, not "
     "activations. "
 )
+_IN_SETUP: Final = (
+    "Its traceback passes through the set-up of the optimizer: its states and the master weights "
+    "asked for it, before any batch. "
+)
 _IN_EVALUATION: Final = (
     "Its traceback passes through an evaluation: training itself did not ask for it. "
 )
@@ -107,8 +111,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=said_of(row),
             summary=(f"It asked for {asked} more{of}. " if asked else "")
-            + (_IN_STEP if _inside(facts.run, row, "raised_in_step") else "")
-            + (_IN_EVALUATION if _inside(facts.run, row, "raised_in_evaluation") else "")
+            + _said_of_place(facts.run, row)
             + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
@@ -152,6 +155,20 @@ def _size(text: str) -> float:
     return size(text) or 0.0
 
 
+def _said_of_place(run: Run, row: pd.Series[Any]) -> str:
+    """What the traceback passes through tells of who asked for the memory."""
+    if _inside(run, row, "raised_in_setup"):
+        return _IN_SETUP
+    return (_IN_STEP if _inside(run, row, "raised_in_step") else "") + (
+        _IN_EVALUATION if _inside(run, row, "raised_in_evaluation") else ""
+    )
+
+
+def _of_optimizer(run: Run, row: pd.Series[Any]) -> bool:
+    """Whether the optimizer asked for the memory, at its set-up or at a step."""
+    return any(_inside(run, row, name) for name in ("raised_in_setup", "raised_in_step"))
+
+
 def _inside(run: Run, row: pd.Series[Any], name: str) -> bool:
     """Whether the traceback that ends with this failure passes through what has that name."""
     told = run.told
@@ -167,7 +184,7 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _other_process()
     if _inside(facts.run, row, "raised_in_evaluation"):
         return _EVALUATION_MEMORY
-    cures = _step_memory(facts) if _inside(facts.run, row, "raised_in_step") else _gpu_memory(facts)
+    cures = _step_memory(facts) if _of_optimizer(facts.run, row) else _gpu_memory(facts)
     if _fragmented(str(row["text"])):
         return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
     return cures

@@ -137,6 +137,39 @@ def test_memory_that_the_update_asks_for_is_not_sought_in_activations(
     assert ("activation checkpointing" in settings) is not inside
 
 
+_IN_SETUP = """Traceback (most recent call last):
+  File "/opt/lmflow/examples/finetune.py", line 65, in <module>
+    main()
+  File "{package}/runtime/engine.py", line 1311, in {function}
+    self.optimizer = self._configure_bf16_optimizer(basic_optimizer)
+Loading extension module utils...
+  File "{package}/runtime/bf16_optimizer.py", line 258, in _flatten_dense_tensors_aligned
+    return self.flatten(align_dense_tensors(tensor_list, alignment))
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.55 GiB (GPU 1; 23.69 GiB)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "function", "inside"),
+    [
+        ("/opt/site-packages/deepspeed", "_configure_optimizer", True),
+        ("/opt/site-packages/deepspeed", "_configure_zero_optimizer", True),
+        ("/opt/site-packages/deepspeed", "forward", False),
+        ("/opt/site-packages/other", "_configure_optimizer", False),
+    ],
+)
+def test_memory_that_the_optimizers_set_up_asks_for_is_no_matter_of_the_batch(
+    tmp_path: Path, package: str, function: str, inside: bool
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(_IN_SETUP.format(package=package, function=function), encoding="utf-8")
+    found = one(load(log), "oom")
+    settings = [advice.setting for advice in found.advice]
+    assert ("the set-up of the optimizer" in found.summary) is inside
+    assert ("zero_optimization.offload_optimizer.device" in settings) is inside
+    assert ("train_micro_batch_size_per_gpu" in settings) is not inside
+
+
 _NEW = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.25 GiB. GPU 3 has a total "
     "capacity of 79.25 GiB of which 7.00 GiB is free. Of the allocated memory 60.00 GiB is "
