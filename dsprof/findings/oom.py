@@ -58,6 +58,17 @@ _IN_SETUP: Final = (
 _IN_EVALUATION: Final = (
     "Its traceback passes through an evaluation: training itself did not ask for it. "
 )
+#: PyTorch does not know itself in a container with numbers of its own: where it names no "this
+#: process", the one with a number may be itself.
+_OTHERS: Final = re.compile(r"\bProcess (\d{1,10}) has ([\d.]{1,12} [KMGT]?i?B) memory in use")
+_ITSELF: Final = "this process has"
+_SHARED: Final = Advice(
+    "nvidia-smi on that host",
+    "",
+    "see what else uses the GPU",
+    "end what is not this job; a rank that puts tensors on another rank's GPU needs "
+    "torch.cuda.set_device(local_rank), and no device_map",
+)
 _FRAGMENTED: Final = (
     "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
 )
@@ -112,6 +123,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             title=said_of(row),
             summary=(f"It asked for {asked} more{of}. " if asked else "")
             + _said_of_place(facts.run, row)
+            + _said_of_others(str(row["text"]))
             + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
@@ -151,6 +163,16 @@ def _fragmented(text: str) -> bool:
     return free > _size(asked[1])
 
 
+def _said_of_others(text: str) -> str:
+    """Which other processes held the GPU, where their memory would have been enough."""
+    tried, others = _TRIED.search(text), _OTHERS.findall(text)
+    if not tried or _ITSELF not in text or sum(_size(of) for _, of in others) < _size(tried[1]):
+        return ""
+    held = ", ".join(f"{of} (process {who})" for who, of in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"Other processes held part of that GPU, which would have been enough: {held}{more}. "
+
+
 def _size(text: str) -> float:
     return size(text) or 0.0
 
@@ -182,9 +204,13 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _of_full_host(facts, str(row["text"]))
     if _full_before(facts, row):
         return _other_process()
-    if _inside(facts.run, row, "raised_in_evaluation"):
-        return _EVALUATION_MEMORY
     cures = _step_memory(facts) if _of_optimizer(facts.run, row) else _gpu_memory(facts)
+    if _inside(facts.run, row, "raised_in_evaluation"):
+        cures = _EVALUATION_MEMORY
+    if _said_of_others(str(row["text"])):
+        return (_SHARED, *cures)
+    if cures == _EVALUATION_MEMORY:
+        return cures
     if _fragmented(str(row["text"])):
         return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
     return cures

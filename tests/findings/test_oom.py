@@ -196,6 +196,30 @@ def test_memory_that_is_held_in_pieces_is_sought_there_first(text: str, fragment
     assert (first, "memory is fragmented" in found.summary) == (fragmented, fragmented)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told", "shared"),
+    [
+        ("32.00 MiB", "Process 907 has 2.42 GiB memory in use. {}13.25 GiB memory in use.", True),
+        ("32.00 MiB", "{}13.25 GiB memory in use. Process 907 has 2.42 GiB memory in use.", True),
+        (
+            "948.00 MiB",
+            "{}30.97 GiB memory in use. Process 907 has 306.00 MiB memory in use.",
+            False,
+        ),
+        ("32.00 MiB", "Process 907 has 15.42 GiB memory in use.", False),
+    ],
+)
+def test_memory_that_another_process_holds_on_the_gpu_is_said_where_it_would_have_been_enough(
+    asked: str, told: str, shared: bool
+) -> None:
+    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked}. GPU 0 has a "
+    text += "total capacity of 31.74 GiB of which 18.81 MiB is free. "
+    text += told.format("Including non-PyTorch memory, this process has ")
+    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=0)]), "oom")
+    assert ("2.42 GiB (process 907)" in found.summary) is shared
+    assert (found.advice[0].setting == "nvidia-smi on that host") is shared
+
+
 def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
     tmp_path: Path,
 ) -> None:
