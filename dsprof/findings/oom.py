@@ -55,6 +55,11 @@ _IN_SETUP: Final = (
     "Its traceback passes through the set-up of the optimizer: its states and the master weights "
     "asked for it, before any batch. "
 )
+_IN_MOVE: Final = (
+    "Its traceback passes through the move of the model to the GPU, before any batch: parameters "
+    "asked for it, not activations. "
+)
+_MOVES: Final = "_configure_distributed_model"  #: DeepSpeed's function that moves the model
 _IN_EVALUATION: Final = (
     "Its traceback passes through an evaluation: training itself did not ask for it. "
 )
@@ -179,8 +184,10 @@ def _size(text: str) -> float:
 
 def _said_of_place(run: Run, row: pd.Series[Any]) -> str:
     """What the traceback passes through tells of who asked for the memory."""
+    if _OF_NCCL.search(str(row["text"])):
+        return ""  # the first collective is called there too, for buffers of its own
     if _inside(run, row, "raised_in_setup"):
-        return _IN_SETUP
+        return _IN_MOVE if _inside(run, row, "raised_in_setup", _MOVES) else _IN_SETUP
     return (_IN_STEP if _inside(run, row, "raised_in_step") else "") + (
         _IN_EVALUATION if _inside(run, row, "raised_in_evaluation") else ""
     )
@@ -191,10 +198,11 @@ def _of_optimizer(run: Run, row: pd.Series[Any]) -> bool:
     return any(_inside(run, row, name) for name in ("raised_in_setup", "raised_in_step"))
 
 
-def _inside(run: Run, row: pd.Series[Any], name: str) -> bool:
+def _inside(run: Run, row: pd.Series[Any], name: str, text: str = "") -> bool:
     """Whether the traceback that ends with this failure passes through what has that name."""
     told = run.told
     told = told[(told["name"] == name) & (told["source"] == row["source"])]
+    told = told[told["text"] == text] if text else told
     apart = row["line"] - told["line"][told["rank"].isna() | (told["rank"] == row["rank"])]
     return bool(((apart > 0) & (apart <= _TRACEBACK)).any())
 
@@ -205,7 +213,9 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if _full_before(facts, row):
         return _other_process()
     cures = _step_memory(facts) if _of_optimizer(facts.run, row) else _gpu_memory(facts)
-    if _inside(facts.run, row, "raised_in_evaluation"):
+    if _inside(facts.run, row, "raised_in_setup", _MOVES):
+        cures = _parameter_memory(facts)
+    elif _inside(facts.run, row, "raised_in_evaluation"):
         cures = _EVALUATION_MEMORY
     if _said_of_others(str(row["text"])):
         return (_SHARED, *cures)
@@ -248,6 +258,22 @@ def _step_memory(facts: Facts) -> tuple[Advice, ...]:
         *change(facts, key, "cpu", "keeps the optimizer's states in the host's memory"),
         Advice("optimizer", "", "one with smaller states", "8-bit Adam or Adafactor keep less"),
         _FRAGMENTS,
+    )
+
+
+def _parameter_memory(facts: Facts) -> tuple[Advice, ...]:
+    """What makes room for the model itself, which lies whole on each GPU below ZeRO-3."""
+    key = "zero_optimization.stage"
+    whole = facts.layout.world_size == 1 or facts.layout.zero_stage == 3
+    shard = () if whole else change(facts, key, "3", "shards the parameters over the ranks")
+    why = (
+        "the model is sharded as it is made; from_pretrained does so once TrainingArguments or "
+        "HfDeepSpeedConfig exist"
+    )
+    return (
+        *shard,
+        Advice("deepspeed.zero.Init()", "", "around the model's making, with ZeRO-3", why),
+        Advice("dtype of the loaded model", "", "bfloat16", "half of what float32 takes"),
     )
 
 

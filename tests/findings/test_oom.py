@@ -170,6 +170,36 @@ def test_memory_that_the_optimizers_set_up_asks_for_is_no_matter_of_the_batch(
     assert ("train_micro_batch_size_per_gpu" in settings) is not inside
 
 
+def test_a_model_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_be_sharded(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    package, function = "/opt/site-packages/deepspeed", "_configure_distributed_model"
+    log.write_text(_IN_SETUP.format(package=package, function=function), encoding="utf-8")
+    found = one(load(log), "oom")
+    assert "the move of the model to the GPU" in found.summary
+    assert [(advice.setting, advice.to) for advice in found.advice][:2] == [
+        ("zero_optimization.stage", "3"),
+        ("deepspeed.zero.Init()", "around the model's making, with ZeRO-3"),
+    ]
+
+
+def test_what_nccl_asks_for_as_the_model_is_broadcast_is_not_its_parameters(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    moved = _IN_SETUP.format(
+        package="/opt/site-packages/deepspeed", function="_configure_distributed_model"
+    )
+    said = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled "
+        "cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Cuda failure 2 'out of memory'\n"
+    )
+    log.write_text(moved[: moved.index("torch.cuda.OutOf")] + said, encoding="utf-8")
+    found = one(load(log), "oom")
+    assert "parameters asked for it" not in found.summary
+    assert found.advice[0].setting == "nvidia-smi on that host"
+
+
 _NEW = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.25 GiB. GPU 3 has a total "
     "capacity of 79.25 GiB of which 7.00 GiB is free. Of the allocated memory 60.00 GiB is "
