@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
-_TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
+_TRIED: Final = re.compile(
+    r"(?:[Tt]ried|Unable) to allocate ([\d.]{1,12} [KMGT]?i?B|\d{1,19} bytes)"
+    r"|memory allocation of (\d{1,19} bytes)"
+)
 _NEAR: Final = 10  #: lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
 _NAMES_VICTIM: Final = re.compile(
@@ -41,6 +44,10 @@ _NAMES_VICTIM: Final = re.compile(
 _OF_CGROUP: Final = re.compile(
     r"^(?:Memory cgroup out of memory|OOMKilled|oom[-_]kill event|oom-kill:constraint=.{0,20}MEMCG)"
 )
+_REFUSED: Final = re.compile(
+    r"\S{0,100}MemoryError\b|OSError: \[Errno 12\]|memory allocation of \d"
+    r"|.{0,200}DefaultCPUAllocator: "
+)  #: an allocation that failed inside the process: the kernel ended nobody
 _BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")
 _UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
 _HELD: Final = re.compile(
@@ -87,6 +94,13 @@ _MORE_FOR_CGROUP: Final = Advice(
     "higher, if the host has more",
     "that limit, and not the host's memory, was reached",
 )
+_WHY_REFUSED: Final = Advice(
+    "free -g and ulimit -v on that host",
+    "",
+    "compare with what was asked for",
+    "too little is free, or a limit or strict overcommit refused it; the kernel ended nobody, so "
+    "its log says nothing",
+)
 _OF_RAY: Final = Advice(
     "ray logs raylet.out on that host",
     "",
@@ -125,8 +139,8 @@ def oom(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="oom",
             severity=Severity.CRITICAL,
-            title=said_of(row),
-            summary=(f"It asked for {asked} more{of}. " if asked else "")
+            title=said_of(row) + (f": it was refused {asked}" if host and asked else ""),
+            summary=(f"It asked for {asked} more{of}. " if asked and not host else "")
             + _said_of_place(facts.run, row)
             + _said_of_others(str(row["text"]))
             + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
@@ -149,7 +163,7 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     """
     tried = _TRIED.search(str(row["text"]))
     if tried:
-        return tried[1]
+        return _in_units(tried[1] or tried[2])
     events = run.told
     behind = events["line"] - row["line"] if pd.notna(row["line"]) else math.inf
     near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
@@ -157,6 +171,11 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     same = events[by].isna() if pd.isna(row[by]) else events[by] == row[by]
     told = events.loc[near & (events["name"] == "refused") & same.fillna(False), "bytes"]
     return format_bytes(float(told.iloc[0])) if len(told) else ""
+
+
+def _in_units(said: str) -> str:
+    """A size as PyTorch or numpy writes it; bytes, as C++ and Rust count them, in larger units."""
+    return format_bytes(int(said.split(maxsplit=1)[0])) if said.endswith("bytes") else said
 
 
 def _fragmented(text: str) -> bool:
@@ -247,7 +266,9 @@ def _of_full_host(facts: Facts, said: str) -> tuple[Advice, ...]:
         return (_MORE_FOR_CGROUP, *others)
     if _NAMES_VICTIM.match(said):
         return tuple(others)
-    return (_OF_RAY if _BY_RAY.search(said) else dmesg, *others)
+    if _BY_RAY.search(said):
+        return (_OF_RAY, *others)
+    return (_WHY_REFUSED if _REFUSED.match(said) else dmesg, *others)
 
 
 def _step_memory(facts: Facts) -> tuple[Advice, ...]:

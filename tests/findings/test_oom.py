@@ -286,3 +286,34 @@ def test_the_kernels_summary_of_a_kill_says_which_limit_was_reached() -> None:
     found = one(run_of([problem("host-oom", text.format("NONE"))]), "oom")
     assert "container" not in found.summary
     assert all("dmesg" not in advice.setting for advice in found.advice)
+
+
+_CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory:"
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        (
+            "MemoryError: Unable to allocate 64.0 GiB for an array with shape (8589934592,)",
+            "64.0 GiB",
+        ),
+        (
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 15.5 GiB for an array",
+            "15.5 GiB",
+        ),
+        (f"RuntimeError: {_CPU} you tried to allocate 42949672960 bytes.", "40.0 GiB"),
+        ("memory allocation of 2097152 bytes failed", "2.00 MiB"),
+        ("OSError: [Errno 12] Cannot allocate memory", ""),
+        ("MemoryError", ""),
+    ],
+)
+def test_what_a_process_was_refused_is_named_and_no_victim_of_the_kernel_looked_for(
+    said: str, size: str
+) -> None:
+    found = one(run_of([problem("host-oom", said, rank=0)]), "oom")
+    assert found.title == "Rank 0 ran out of host memory" + (
+        f": it was refused {size}" * bool(size)
+    )
+    assert found.advice[0].setting == "free -g and ulimit -v on that host"
+    assert not any("dmesg" in one.setting for one in found.advice)
