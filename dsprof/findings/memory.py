@@ -8,7 +8,7 @@ from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
 from dsprof.findings.advice import higher_stage, offload_less
 from dsprof.findings.evidence import largest, row_evidence, whole
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import (
     Price,
@@ -52,6 +52,7 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
     return found + ([] if host.empty else _host_pressure(facts, host))
 
 
+@once
 def memory_growth(facts: Facts) -> list[Finding] | str:
     """Memory of a rank or a host rises through the whole run."""
     found = growths(facts.run.memory, _GROWING, GROWTH_NOTED_STEPS)

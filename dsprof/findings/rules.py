@@ -37,6 +37,7 @@ from dsprof.findings.extremes import between
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
 from dsprof.findings.megatron import for_megatron, for_nemo, for_others
+from dsprof.findings.same_cause import told_once
 from dsprof.findings.unnumbered import unnumbered
 from dsprof.findings.unseen import doubted
 
@@ -139,6 +140,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
         for name in _OF_A_STEP:
             answer = _asked(name, facts)
             found += answer if isinstance(answer, list) else []
+    for facts in each:
+        found = _told_once(found, facts)
     present = [one for one in found if one.rule != _PAST]
     last = trust.healthy(each, present, [one.rule for one in silent])
     if isinstance(last, str) and not present:
@@ -152,6 +155,13 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     if judged.is_torch_alone:
         said = [for_nemo(one) if judged.is_nemo else for_others(one) for one in said]
     return _verdict_first(sorted(said, key=_cost)), silent
+
+
+def _told_once(found: list[Finding], facts: Facts) -> list[Finding]:
+    """Each cause once; of several engines, those of this one."""
+    mine = [one for one in found if one.engine == facts.engine]
+    others = [one for one in found if one.engine != facts.engine]
+    return told_once(mine, facts) + others
 
 
 def _asked(name: str, facts: Facts) -> list[Finding] | str:

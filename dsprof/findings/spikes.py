@@ -18,6 +18,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.lateness import is_late, late_in, waited
+from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
 from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
@@ -199,10 +200,16 @@ def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> 
     """What to look at first where steps only compute longer, at no interval."""
     if distance is not None or len(rows) < REPEATS or _is_only_forward(facts, rows):
         return ()
-    if not _is_of(facts.series, rows, "compute"):
+    if _keeps_more(facts) or not _is_of(facts.series, rows, "compute"):
         return ()
     why = "a longer batch computes longer, and nothing else of these steps grew as much"
     return (Advice("lengths of the batches", "", "alike: packed, or grouped by length", why),)
+
+
+def _keeps_more(facts: Facts) -> bool:
+    """Whether memory grows all the time: that makes steps longer, too."""
+    found = memory_growth(facts)
+    return isinstance(found, list) and any(one.severity is not Severity.INFO for one in found)
 
 
 def _evaluations(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
@@ -295,6 +302,11 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
         return ()
     why = "if these are the first steps of epochs: their workers need not restart"
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
+
+
+def is_of_data(facts: Facts) -> bool:
+    """Whether what is longer in the steps that stick out is waiting for input."""
+    return _is_of(facts.series, _sticking_out(facts)[1], "data")
 
 
 def _is_of(steps: pd.DataFrame, rows: npt.NDArray[np.intp], name: str) -> bool:

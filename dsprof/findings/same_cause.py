@@ -1,0 +1,88 @@
+"""One cause, one finding: of two rules that tell the same time, one is the finding and the other a
+note. What one of them tells beyond the other stays a finding of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from dsprof.events import Severity
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.spikes import is_of_data
+from dsprof.findings.thresholds import DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
+
+_LEAST: Final = {
+    "straggler-rank": STRAGGLER_WARNING,
+    "data-bound": DATA_WARNING,
+    "step-spikes": SPIKES_WARNING,
+}
+_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+_MEANWHILE: Final = (
+    " Steps become longer meanwhile: to allocate, keep and collect ever more may be why."
+)
+
+
+def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
+    """The findings about one engine's steps, of which each cause has one.
+
+    The one that tells more is kept, with the advice of both: which rank's input is late, rather
+    than that input is; in which steps a rank is late, rather than that it is; that input is late,
+    rather than that some steps are longer.
+    """
+    stands = {one.rule: one for one in found}
+    by_rule = dict(stands)
+    late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
+    if late and data and late.phase == "data" and facts.straggler:
+        _keep(by_rule, late, data, len(late.ranks) / facts.straggler.ranks, facts)
+    for rule in ("step-spikes", "slowdown"):
+        longer, late = by_rule.get(rule), by_rule.get("straggler-rank")
+        if longer and late and longer.ranks == late.ranks:
+            _keep(by_rule, longer, late, 1.0, facts)
+    longer, data = by_rule.get("step-spikes"), by_rule.get("data-bound")
+    if longer and data and longer.phase == "data":
+        _keep(by_rule, longer, data, 1.0, facts)
+    elif longer and data and not longer.ranks and is_of_data(facts):
+        _keep(by_rule, data, longer, 1.0, facts)
+    _memory_first(by_rule)
+    return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
+
+
+def _keep(
+    by_rule: dict[str, Finding], kept: Finding, other: Finding, part: float, facts: Facts
+) -> None:
+    """Make a note of `other`, unless it tells more than this part of what is kept."""
+    told, seconds = kept.seconds_per_step, other.seconds_per_step
+    if Severity.INFO in {kept.severity, other.severity} or told is None or seconds is None:
+        return
+    rest = facts.share(seconds - part * told)
+    if rest is None or rest >= _LEAST[other.rule]:
+        return
+    first, second = (other, kept) if other.rule == "data-bound" else (kept, other)
+    by_rule[kept.rule] = replace(
+        kept, severity=_worse(kept, other), advice=_both(first.advice, second.advice)
+    )
+    summary = f"{other.summary} Its cause is that of {kept.rule}, which tells the same time."
+    by_rule[other.rule] = replace(other, severity=Severity.INFO, summary=summary)
+
+
+def _both(first: tuple[Advice, ...], second: tuple[Advice, ...]) -> tuple[Advice, ...]:
+    return first + tuple(one for one in second if one not in first)
+
+
+def _worse(one: Finding, other: Finding) -> Severity:
+    return min(one.severity, other.severity, key=_ORDER.index)
+
+
+def _memory_first(by_rule: dict[str, Finding]) -> None:
+    """Growing memory is told before steps that become longer while it grows."""
+    growth, slower = by_rule.get("memory-growth"), by_rule.get("slowdown")
+    if growth is None or slower is None or growth.severity is Severity.INFO:
+        return
+    if growth.steps is None or slower.steps is None or slower.steps[1] < growth.steps[1] - 1:
+        return
+    beside = [by_rule[rule] for rule in ("slowdown", "step-spikes") if rule in by_rule]
+    worst = min((growth, *beside), key=lambda one: _ORDER.index(one.severity)).severity
+    by_rule["memory-growth"] = replace(growth, severity=worst, summary=growth.summary + _MEANWHILE)

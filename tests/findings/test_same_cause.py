@@ -1,0 +1,119 @@
+"""One cause, one finding; a second cause stays one of its own."""
+
+from __future__ import annotations
+
+from dsprof.events import Severity
+from dsprof.findings import findings_of
+from dsprof.findings.finding import Finding
+from dsprof.run import Run
+from tests.findings.plants import memory, metric, one, phase, run_of, steps
+
+
+def warned(run: Run) -> list[str]:
+    return [found.rule for found in findings_of(run) if found.severity is not Severity.INFO]
+
+
+def settings(found: Finding) -> list[str]:
+    return [advice.setting for advice in found.advice]
+
+
+def late(count: int, behind: dict[int, float], always: float = 0.0) -> Run:
+    """Two ranks; in some steps rank 1 is late and rank 0 waits for it."""
+    rows = []
+    for step in range(1, count + 1):
+        more = behind.get(step, 0.0)
+        rows.append(metric("step_seconds", step, 1.0 + more))
+        more += always
+        for rank in (0, 1):
+            own = more * rank
+            rows += [
+                phase("forward", step, 0.93 - always + own, rank),
+                phase("backward_allreduce", step, 0.05 + more - own, rank),
+            ]
+    return run_of(rows, world_size=2)
+
+
+def test_a_rank_that_is_late_in_some_steps_is_told_with_these_steps_alone() -> None:
+    run = late(60, dict.fromkeys((4, 9, 17, 18, 26, 33, 39, 46, 47, 55, 58), 2.0))
+    assert warned(run)[0] == "step-spikes"
+    assert "straggler-rank" not in warned(run)
+    assert one(run, "step-spikes").ranks == (1,)
+
+
+def test_a_rank_that_is_late_from_some_step_on_is_told_with_the_slowdown_alone() -> None:
+    run = late(80, dict.fromkeys(range(41, 81), 0.6))
+    assert "slowdown" in warned(run)
+    assert "straggler-rank" not in warned(run)
+    note = one(run, "straggler-rank")
+    assert "Its cause is that of slowdown" in note.summary
+
+
+def test_a_rank_that_is_late_in_all_steps_is_told_beside_those_in_which_it_is_later() -> None:
+    run = late(60, dict.fromkeys((4, 9, 17, 26, 33, 39, 46, 55), 2.0), always=0.3)
+    assert {"step-spikes", "straggler-rank"} <= set(warned(run))
+
+
+def test_input_that_is_late_on_some_ranks_is_told_with_these_ranks_and_how_to_load() -> None:
+    rows = [
+        row
+        for step in range(1, 31)
+        for rank in range(4)
+        for slow in [0.3 * (rank > 1)]
+        for row in (
+            phase("data", step, 0.01 + slow, rank),
+            phase("forward", step, 0.63, rank),
+            phase("backward_allreduce", step, 0.35 - slow, rank),
+        )
+    ]
+    run = run_of([*steps(30, {}, 1.0), *rows], world_size=4)
+    assert warned(run) == ["straggler-rank"]
+    assert one(run, "straggler-rank").ranks == (2, 3)
+    assert settings(one(run, "straggler-rank"))[0] == "DataLoader(num_workers=...)"
+
+
+def test_input_of_all_ranks_is_told_beside_a_rank_whose_input_is_later_still() -> None:
+    rows = [
+        row
+        for step in range(1, 31)
+        for rank in (0, 1)
+        for row in (
+            phase("data", step, 0.3 + 0.3 * rank, rank),
+            phase("forward", step, 0.3, rank),
+            phase("backward_allreduce", step, 0.4 - 0.3 * rank, rank),
+        )
+    ]
+    assert {"straggler-rank", "data-bound"} <= set(warned(run_of([*steps(30, {}, 1.0), *rows])))
+
+
+def test_input_that_is_late_in_few_steps_is_told_as_such_and_not_as_steps_that_are_longer() -> None:
+    rows = []
+    for step in range(1, 61):
+        more = 2.0 if step % 12 == 0 else 0.0
+        rows.append(metric("step_seconds", step, 1.0 + more))
+        rows += [phase("data", step, 0.01 + more), phase("forward", step, 0.95)]
+    run = run_of(rows, world_size=1)
+    assert warned(run) == ["data-bound"]
+    assert "Its cause is that of data-bound" in one(run, "step-spikes").summary
+
+
+def test_memory_that_grows_is_told_before_steps_that_become_much_longer_meanwhile() -> None:
+    rows = [
+        metric("step_seconds", s, 1.0 if s < 40 else 1.0 + (s - 39) * 0.1) for s in range(1, 61)
+    ]
+    rows += [memory("allocated", s, bytes=2 * 2**30 + s * 2**27) for s in range(1, 61)]
+    found = findings_of(run_of(rows))
+    assert [one.rule for one in found][:2] == ["memory-growth", "slowdown"]
+    assert "Steps become longer meanwhile" in found[0].summary
+
+
+def test_where_memory_grows_longer_steps_are_not_put_down_to_the_lengths_of_batches() -> None:
+    rows = []
+    for step in range(1, 61):
+        more = 2.0 if step in {5, 19, 24, 41, 55} else 0.0
+        rows.append(metric("step_seconds", step, 1.0 + more))
+        rows += [phase("forward", step, 0.3 + more / 3)]
+        rows += [phase("backward_inner", step, 0.6 + more / 1.5)]
+    grows = [memory("allocated", s, bytes=2 * 2**30 + s * 2**27) for s in range(1, 61)]
+    lengths = "lengths of the batches"
+    assert lengths in settings(one(run_of(rows, world_size=1), "step-spikes"))
+    assert lengths not in settings(one(run_of(rows + grows, world_size=1), "step-spikes"))
