@@ -365,6 +365,8 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     after = skipped.groupby(run).bfill()
     rose = (after > before).where(skipped.notna() & before.notna()).astype("boolean")
     rose = rose.mask((after == before) | (after == 0), other=False)
+    none_succeeded = (counts & (skipped >= table["step"])).fillna(False).astype(bool)
+    rose = rose.mask(none_succeeded, other=True)
     rose = rose.mask(window > 0, other=True).mask(~counts & (window == 0), other=False)
     place: Codes = positions(table, overflows, *STEP)
     said = np.isin(np.arange(len(table)), place)

@@ -108,7 +108,7 @@ def test_barriers_between_timers_leave_no_waiting_in_the_reduction(tmp_path: Pat
 def test_what_waits_in_the_reduction_is_no_communication(tmp_path: Path) -> None:
     assert "communication-bound" not in rules(log(tmp_path))
     all_of_it = one(log(tmp_path, reduced=(420.0, 430.0)), "communication-bound")
-    assert all_of_it.seconds_per_step == pytest.approx(0.42, rel=0.01)
+    assert all_of_it.seconds_per_step == pytest.approx(0.43)  # 10 ms of it are not worth naming
 
 
 @pytest.mark.parametrize(

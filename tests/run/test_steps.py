@@ -656,3 +656,8 @@ def test_timers_of_counted_steps_are_held_against_the_clock_and_counted_records_
         events([*rows, *records]), grammar=grammar_with(), meta={"counted_steps": True}
     )
     assert run.steps["whole_seconds"].isna().all()
+
+
+def test_a_first_step_that_is_counted_as_skipped_overflowed() -> None:
+    rows = [metric("skipped", step, value) for step, value in ((1, 1.0), (2, 2.0), (3, 2.0))]
+    assert run_of(*rows).steps["overflow"].tolist() == [True, True, False]
