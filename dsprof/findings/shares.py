@@ -15,6 +15,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import called
 from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
 from dsprof.findings.spikes import without_spikes
+from dsprof.findings.stages import late_input
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -50,10 +51,11 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     """The step waits for its input, or for a rank that waits for its own, in turns. Gain: at best
     all of it, if loading overlaps with compute.
     """
+    stage = late_input(facts)
     found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
-        "waiting for input data",
+        "waiting for input data" + ("" if stage is None else f" of stage {stage[0]}"),
         f"The {'ranks' if facts.on_cpu else 'GPUs'} idle until the data loader hands over a batch.",
         (
             _workers(facts),
@@ -65,7 +67,8 @@ def data_bound(facts: Facts) -> list[Finding] | str:
                 "small remote reads are slow",
             ),
         ),
-        beside=input_seconds(facts),
+        beside=_beside_input(facts, stage),
+        later=_LATER if stage is None else _STAGES.format(stage[0]),
     )
     if isinstance(found, str):
         return found
@@ -79,7 +82,15 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 #: Where what ranks wait for each other's input is worth a sentence: as a share of their own.
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
+_STAGES: Final = " For {{}} more a step, the other stages wait for that of stage {}."
 _READY: Final = "batches were always ready"
+
+
+def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
+    """What ranks wait for the input of others, beyond the mean rank's wait for its own."""
+    if stage is None:
+        return input_seconds(facts)
+    return max(0.0, stage[1] - (facts.seconds_of("data") or 0.0))
 
 
 def _when_data_is_late(facts: Facts) -> str:
@@ -308,6 +319,7 @@ def _too_large(
     advice: tuple[Advice, ...],
     *,
     beside: float = 0.0,
+    later: str = "",
 ) -> list[Finding] | str:
     """A finding if the classes together exceed a threshold, with what ranks wait `beside` that for
     one that is in them longer.
@@ -327,7 +339,7 @@ def _too_large(
             severity=severity,
             title=f"{format_share(share)} of a step is {what}",
             summary=f"{format_seconds(own)} per step ({facts.windows}). {why}"
-            + (_LATER.format(format_seconds(beside)) if beside > _WORTH * own else ""),
+            + (later.format(format_seconds(beside)) if beside > _WORTH * own else ""),
             share=share,
             seconds_per_step=seconds,
             phase=first_of(table),

@@ -24,15 +24,31 @@ def slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
     return slow, tuple(range(slow * each, (slow + 1) * each)), more
 
 
+def late_input(facts: Facts) -> tuple[int, float] | None:
+    """The stage whose input all stages wait for, and the seconds per step of that; None unless
+    every stage is recorded, and one takes longer with its input than any other.
+    """
+    loads, computes = by_rank(facts, Class.DATA), by_rank(facts, Class.COMPUTE)
+    stages = facts.layout.stages or 0
+    if loads is None or computes is None or stages < 2 or len(loads) % stages:
+        return None
+    data, work = (own.reshape(stages, -1).mean(axis=1) for own in (loads, loads + computes))
+    slow = int(work.argmax())
+    seconds = min(float(data[slow]), float(work[slow] - np.delete(work, slow).max()))
+    return (slow, seconds) if seconds > data.mean() else None
+
+
 def by_rank(facts: Facts, class_: Class) -> Numbers | None:
     """Seconds per step of a class, of each rank in order; None unless every rank is recorded."""
     if not facts.layout.world_size:
         return None
     phases = main_phases(facts.steps, facts.run.phases)
+    ranks = sorted(phases["rank"].dropna().unique())
     own = phases[phases["class"] == class_].groupby("rank")["self_seconds"].sum()
-    if len(own) != facts.layout.world_size:
+    if own.empty or len(ranks) != facts.layout.world_size:
         return None
-    return own.sort_index().to_numpy(float) / max(1, phases["step"].nunique())
+    own = own.reindex(ranks, fill_value=0.0)  # a stage in the middle loads nothing
+    return own.to_numpy(float) / max(1, phases["step"].nunique())
 
 
 @once

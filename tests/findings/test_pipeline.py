@@ -212,3 +212,20 @@ def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() ->
     assert silent(run, "communication-bound")
     alone = run_of(steps(3, first, 1.62), world_size=2, **shape)
     assert "in collectives" not in one(alone, "pipeline-bubble").title
+
+
+def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> None:
+    """Stage 0 of three waits 0.5 s for its batches, and the others for stage 0; the middle one
+    loads nothing."""
+    own = {"forward": 0.4, "backward_inner": 0.8}
+    rows = steps(4, own | {"data": 0.5, "pipe_recv_grad": 0.3}, 2.0)
+    for rank, loads in ((1, {}), (2, {"data": 0.01})):
+        waits = {"pipe_recv_input": 0.8 - sum(loads.values())}
+        rows += [row | {"rank": rank} for row in steps(4, own | loads | waits, None)]
+    shape: dict[str, Any] = {"pipeline_parallel_size": 3, "gradient_accumulation_steps": 16}
+    found = one(run_of(rows, world_size=3, **shape), "data-bound")
+    assert found.title == "24 % of a step is waiting for input data of stage 0"
+    assert found.seconds_per_step == pytest.approx(0.49)
+    assert "more a step, the other stages wait for that of stage 0." in found.summary
+    alike = [row | {"seconds": 0.5} if row["name"] == "data" else row for row in rows]
+    assert "of stage" not in one(run_of(alike, world_size=3, **shape), "data-bound").title
