@@ -81,7 +81,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(*_own_code(facts, late), _node(facts, late)),
+            advice=(*_own_code(facts, late), node(facts, late)),
             gain=_gain(facts, late),
             what_if="no rank were late" if facts.replay else "",
         )
@@ -118,9 +118,11 @@ def _words(facts: Facts, late: Straggler) -> _Words:
     return _Words(where, wait, median, last, "arrives", "It loses", "it")
 
 
-def _node(facts: Facts, late: Straggler) -> Advice:
+def node(facts: Facts, late: Straggler) -> Advice:
     """What to look at, if the delay is not of their own code."""
     hosts = _hosts(facts, late)
+    if late.meeting.startswith(_BETWEEN_TWO):
+        return Advice(f"the work of {late.who}", "", "even it out", _DIFFERENT)
     why = "a throttled or other GPU, a busy CPU or disk, or a larger share of the data"
     if len(late.group) > 1 and not hosts:
         return Advice(f"what {late.who} have in common", "", "check it", _IN_COMMON)
@@ -129,6 +131,11 @@ def _node(facts: Facts, late: Straggler) -> Advice:
     return Advice(f"the node of {late.who}{named}", "", to, why)
 
 
+_BETWEEN_TWO: Final = ("send", "recv")  # recorded calls between single ranks
+_DIFFERENT: Final = (
+    "ranks that send to single others, as stages of a pipeline, mostly do different work; if it is "
+    "alike, check the node"
+)
 _IN_COMMON: Final = "slower or throttled GPUs, a switch or a socket, or more work than the others"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from dsprof.analysis.ranks import straggler
 from dsprof.events import Severity
 from dsprof.findings import findings_of
-from dsprof.findings.ranks import stands_out
+from dsprof.findings.facts import facts_of
+from dsprof.findings.ranks import node, stands_out
 from dsprof.recording.writer import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -347,6 +349,14 @@ def test_of_a_group_the_one_that_chance_makes_last_more_often_is_not_named_alone
     found = straggler(run_of(groups((0, 0, 0, 0.199, 0.2)), world_size=5).phases)
     assert found is not None
     assert found.group == (3, 4)
+
+
+def test_where_single_ranks_send_to_each_other_uneven_work_is_advised_before_the_node() -> None:
+    (run,) = facts_of(run_of(ranks(30, 3, 0.15), world_size=4))
+    assert run.straggler is not None
+    assert node(run, run.straggler).setting == "the node of rank 3"
+    work = node(run, replace(run.straggler, meeting="recv"))
+    assert (work.setting, work.to) == ("the work of rank 3", "even it out")
 
 
 def test_ranks_that_are_late_in_turns_are_no_group() -> None:
