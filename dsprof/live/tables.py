@@ -195,7 +195,7 @@ def _last_steps(told: Frame, count: int) -> Frame:
 def _waiting(late: Straggler, waits: pd.Series[float]) -> str:
     others = [int(rank) for rank in waits.index if rank not in late.group]
     who = f"{format_ranks(others, 4)} wait{'s' if len(others) == 1 else ''}"
-    lost = f"{format_seconds(late.delay)} per step, most of it {late.place}"
+    lost = f"{format_seconds(late.delay)} per step, mostly {late.place}"
     return f"{who} for {late.who}: {lost}"
 
 
