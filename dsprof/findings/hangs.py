@@ -25,13 +25,11 @@ from dsprof.findings.ends import (
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
-from dsprof.findings.schedulers import may_be_time
 from dsprof.run.config import config
-from dsprof.run.harmless import OVER
 from dsprof.run.problems import reached
-from dsprof.run.table import among, where
-from dsprof.units import format_seconds
+from dsprof.units import format_ranks
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
@@ -41,7 +39,6 @@ _RUNNING: Final = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
 )
 _MISSED: Final = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
-_NAMED: Final = 8  #: of more ranks only the number is told
 
 #: How HCCL, the collectives of Ascend, says that one timed out.
 _HCCL: Final = r"Notify register|hccl fftsplus"
@@ -93,7 +90,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
     if row is None:
-        return _at_exit(facts)
+        return at_exit(facts)
     if gave_up(row):
         return [_gave_up(row)]
     if row["kind"] not in HANG:
@@ -113,43 +110,6 @@ def hang(facts: Facts) -> list[Finding] | str:
         said = f"{found.summary} {said_untold(launches)}"
         found = replace(found, summary=said, confidence="low")
     return [found]
-
-
-def _at_exit(facts: Facts) -> list[Finding]:
-    """A job whose training was over, and which did not end until its scheduler ended it, for its
-    time and not for what others needed."""
-    last = facts.run.told["segment"].max()
-    told = where(facts.run.told, facts.run.told["segment"] == last)
-    rows = facts.run.problems
-    rows = rows[(rows["kind"] == "cancelled") & (rows["segment"] == last)]
-    rows = rows[rows["severity"] == Severity.INFO]
-    rows = rows[rows["text"].astype("str").map(may_be_time).astype(bool)]
-    overs = where(told, among(told["name"], OVER) & told["line"].notna())
-    if rows.empty or overs.empty or among(told["name"], ["exited_well"]).any():
-        return []
-    row, over = rows.iloc[0], overs.iloc[-1]
-    known = pd.notna(row["at"]) and pd.notna(over["at"])
-    seconds = (row["at"] - over["at"]).total_seconds() if known else 0.0
-    later = f" {format_seconds(seconds)} later" if seconds > 0 else ""
-    return [
-        Finding(
-            rule="hang",
-            severity=Severity.WARNING,
-            title=f"Training was over{when(row)}, but the job was not: its scheduler ended it"
-            + later,
-            summary="That ended no training. Either something ran behind it, such as an evaluation "
-            "or a save, or a process hung on its way out: a longer time limit helps in the first "
-            "case only. Medium confidence: these lines do not say which.",
-            steps=step_span(row),
-            evidence=tuple(row_evidence(one, quoted(one["text"], 200)) for one in (over, row)),
-            advice=(
-                Advice(
-                    "py-spy dump --pid", "", "of each rank, behind training", "shows what it is at"
-                ),
-            ),
-            confidence="medium",
-        )
-    ]
 
 
 def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
@@ -222,16 +182,17 @@ def _missed(rows: pd.DataFrame) -> Finding:
     """Rank 0 of a monitored barrier names who did not come: all of them, or the first one."""
     all_of_them = rows["text"].astype("str").str.startswith("Ranks ")
     row = rows.iloc[int(all_of_them.argmax())]  # the first one if there are none
-    whole = bool(all_of_them.any())
     ranks = tuple(int(rank) for rank in _MISSED.findall(str(row["text"]))[0].split(", "))
-    few = ", ".join(map(str, ranks)) if len(ranks) <= _NAMED else ""
-    who = f"rank{'s' * (len(ranks) > 1)} {few}" if few else f"{len(ranks):,} ranks"
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
-        title=f"A barrier timed out{when(row)}: {who} did not arrive",
+        title=f"A barrier timed out{when(row)}: {format_ranks(ranks)} did not arrive",
         summary="Rank 0 names whom it waited for in vain"
-        + (". " if whole else ", and stops at the first one: others may be missing, too. ")
+        + (
+            ". "
+            if all_of_them.any()
+            else ", and stops at the first one: others may be missing, too. "
+        )
         + "Whether they failed or were only late this line does not say.",
         ranks=ranks,
         steps=step_span(row),

@@ -186,12 +186,13 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     mixed.
 
     ZeRO-3's `step` is included if calls are logged: nothing shows what it does besides the
-    optimizer and gathering.
+    optimizer and gathering. Of a recording, evaluations are left to their rule, and `other` is no
+    timer: it is what phases left of steps whose spans are deleted.
     """
     table = facts.phases_of("other")
     if facts.hidden_communication is None:
         table = table[~table["mixed"] | table.index.isin(UPDATES)]
-    told = [EVALUATION] if facts.run.is_recording else []  # that rule covers it
+    told = [EVALUATION, Class.OTHER] if facts.run.is_recording else []
     return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
 
 

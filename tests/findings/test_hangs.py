@@ -256,7 +256,7 @@ def test_a_monitored_barrier_names_who_did_not_come() -> None:
     assert found.ranks == (2,)
     texts = [f"Rank{who} failed to pass monitoredBarrier in 9 ms" for who in (" 4", "s 4, 5, 6")]
     found = one(run_of([problem("watchdog", text, rank=0) for text in texts]), "hang")
-    assert found.title == "A barrier timed out: ranks 4, 5, 6 did not arrive"
+    assert found.title == "A barrier timed out: ranks 4, 5 and 6 did not arrive"
     assert "stops at" not in found.summary
 
 

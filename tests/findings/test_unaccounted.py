@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,8 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding, findings_of
-from dsprof.run import Run
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
@@ -24,6 +26,7 @@ from tests.findings.plants import (
     steps,
 )
 from tests.loaded import run_of_text, sample
+from tests.recording.recorded import header, write_steps
 
 UNTIMED = "unaccounted-time"
 
@@ -494,3 +497,13 @@ def test_what_deepspeed_does_not_time_is_said_of_its_own_timers_alone(
     summary = one(run_of(rows, world_size=2, zero_stage=1), "unaccounted-time").summary
     assert said in summary
     assert ("DeepSpeed" in summary) is bool(said)
+
+
+def test_steps_whose_spans_are_deleted_have_no_timer_of_that_name(tmp_path: Path) -> None:
+    """A recording keeps of them how long each class took, and the rest."""
+    writer = Writer.create(tmp_path, header(), keep_bytes=64 << 10)
+    write_steps(writer, 1, 500)  # 20 % of each step is in no phase
+    writer.close()
+    found = one(load(tmp_path), UNTIMED)
+    assert found.title == "20 % of a step is explained by no timer"
+    assert "inside" not in found.summary
