@@ -25,6 +25,7 @@ from dsprof.findings.extremes import (
 )
 from dsprof.findings.facts import COLLECTING, NO_COMMUNICATION, RANKS_UNTOLD, Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.thresholds import (
     STRAGGLER_ABOVE_CHANCE,
     STRAGGLER_CHANCE,
@@ -64,6 +65,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     if severity is None or not stands_out(late):
         return []
     said = _words(facts, late)
+    place = None if late.phase else place_of(facts, late.group)
     return [
         Finding(
             rule="straggler-rank",
@@ -72,8 +74,9 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             + ("each step" if _is_steady(late) else "the time"),
             summary=f"{said.are_last} in {format_share(late.held)} of "
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
-            f"{said.median}. {said.lose} most {late.place} "
-            f"({format_seconds(late.phase_delay)} per step)"
+            f"{said.median}. {said.lose} most {place.words if place else late.place} "
+            f"({format_seconds(late.phase_delay)} per step"
+            + (", outside of what is timed)" if place else ")")
             + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else "."),
             share=share,
             seconds_per_step=late.delay,
@@ -81,7 +84,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(*_own_code(facts, late), node(facts, late)),
+            advice=(*_own_code(facts, late, place), node(facts, late)),
             gain=_gain(facts, late),
             what_if="no rank were late" if facts.replay else "",
         )
@@ -182,14 +185,13 @@ def _is_steady(late: Straggler) -> bool:
     return late.held >= STRAGGLER_HELD and 2 * late.least >= late.delay
 
 
-def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
+def _own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice, ...]:
     """How to see what a late rank does where a recording has no phase: that is the script's own
     code.
     """
     if late.phase or not facts.run.is_recording:
         return ()
-    why = "shows which code of the script runs there between the recorded phases"
-    return (Advice("py-spy record", "", f"a minute of rank {late.group[0]}", why),)
+    return (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)
 
 
 def _is_alone(facts: Facts) -> bool:

@@ -12,6 +12,7 @@ from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
 from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
 from dsprof.findings.spikes import without_spikes
@@ -149,7 +150,11 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     if facts.run.step_may_gather:
         return [_or_gathering(one) for one in found]
     untimed = _untimed_step(facts)
-    return [_of_step(one, untimed, _beside(facts)) for one in found] if untimed else found
+    if not untimed:
+        return found
+    place = place_of(facts, inside="step")
+    place = place if place and place.before == "optimizer_step" and not place.after else None
+    return [_of_step(one, untimed, _beside(facts), place) for one in found]
 
 
 def _or_gathering(found: Finding) -> Finding:
@@ -184,16 +189,23 @@ def _beside(facts: Facts) -> str:
     return " apart from the communication timed in it" if named.any() else ""
 
 
-def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
+def _of_step(found: Finding, untimed: float, beside: str, place: Place | None) -> Finding:
     """The finding if most of it is not shown by a timer to be the update of parameters."""
+    does = (
+        f"{place.words}, as the learning rate scheduler and DeepSpeed's own reports do"
+        if place
+        else "outside the timers inside step(), as the search for overflows, the gradient norm, "
+        "the all-reduces of both and the learning rate scheduler do"
+    )
     return replace(
         found,
-        title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in no "
-        "inner timer",
-        summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(), "
-        "as the search for overflows, the gradient norm, the all-reduces of both and the learning "
-        "rate scheduler do. Medium confidence: nothing times them separately.",
-        advice=found.advice[:1],  # it halves the calls of step(), whatever they do
+        title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it "
+        + (place.words if place else "in no inner timer"),
+        summary=f"{found.summary} {format_seconds(untimed)} lie {does}. Medium confidence: nothing "
+        "times them separately.",
+        evidence=(*found.evidence, *(place.proof if place else ())),
+        # the change halves the calls of step(), whatever they do
+        advice=(*((look_at(place.words),) if place else ()), *found.advice[:1]),
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",
     )

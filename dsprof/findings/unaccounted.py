@@ -13,6 +13,7 @@ from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
 from dsprof.findings.saves import saving_in_mean
@@ -40,15 +41,6 @@ from dsprof.units import format_seconds, format_share
 _NOTHING: Final = 0.005
 #: Share of it above which it is attributed to a late rank.
 _MOST: Final = 0.5
-#: Where a recording has no phase, the script's own code runs.
-_BETWEEN_PHASES: Final = (
-    Advice(
-        "py-spy record",
-        "",
-        "a minute of one rank",
-        "shows which code of the script runs between the recorded phases",
-    ),
-)
 
 
 def unaccounted_time(facts: Facts) -> list[Finding] | str:
@@ -110,6 +102,8 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
         known = known.loc[_that_hold_it(known)]
     share = facts.share(seconds) or 0.0
     of_late_rank = late > _MOST * seconds
+    late_ones = facts.straggler.group if of_late_rank and facts.straggler else ()
+    place = place_of(facts, late_ones) if beside else None
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
         for name, row in known[known["seconds"] > _NOTHING * seconds].head(3).iterrows()
@@ -119,22 +113,28 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             rule="unaccounted-time",
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
-            + (_of_late_rank(facts, late / seconds) if of_late_rank else ""),
+            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place)),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
-            + (_suspects(facts) if beside else "")
+            + (_suspects(facts, place) if beside else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,
             seconds_per_step=seconds,
             phase=first_of(known) if within > 0.5 else "",
             evidence=(phase_evidence(known) if within >= WORTH_NAMING else ())
-            + (average_proof(facts) if beside else ()),
-            advice=() if of_late_rank else record(facts, EVERY_PHASE) or _BETWEEN_PHASES,
+            + ((place.proof if place else average_proof(facts)) if beside else ()),
+            advice=()
+            if of_late_rank
+            else record(facts, EVERY_PHASE) or (look_at(place.words if place else BETWEEN_PHASES),),
             confidence="medium",
         )
     ]
+
+
+def _lies(place: Place | None) -> str:
+    return f", {place.much} of that {place.words}" if place else ""
 
 
 def _of_late_rank(facts: Facts, part: float) -> str:
@@ -321,9 +321,10 @@ _TURNS: Final = ("hybrid", "rlhf", "openrlhf")
 _PIPELINE_TIMERS: Final = ("pipeline", "pipeline-micro", "pipeline-p2p")
 
 
-def _suspects(facts: Facts) -> str:
+def _suspects(facts: Facts, place: Place | None) -> str:
     if facts.run.is_recording:
-        return " What the script does between the recorded phases has no time of its own."
+        said = " What the script does between the recorded phases has no time of its own."
+        return said + (place.hint if place else "")
     if by_the_clock(facts):
         return _BETWEEN_STEPS
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):

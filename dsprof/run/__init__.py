@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cached_property
@@ -19,7 +19,19 @@ from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import SUFFIX
-from dsprof.run import bars, comm, config, durations, memory, meta, phases, problems, spans, steps
+from dsprof.run import (
+    bars,
+    comm,
+    config,
+    durations,
+    memory,
+    meta,
+    moments,
+    phases,
+    problems,
+    spans,
+    steps,
+)
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS
 from dsprof.run.hosts import by_own_names
@@ -329,6 +341,18 @@ class Run:
     def gpu(self) -> pd.DataFrame:
         """Samples of the GPUs themselves."""
         return memory.gpu(self.told)
+
+    def moments(
+        self, steps: pd.DataFrame, ranks: Container[int] | None = None, *, outer: bool = False
+    ) -> pd.DataFrame:
+        """When the phases and calls of some of `steps` were, in `moments.COLUMNS`; no row unless
+        they were recorded. With `outer` without what lies inside phases.
+        """
+        clocks = self._facts.get("clocks") or {}
+        ahead = {host: told.get("ahead", 0.0) for host, told in clocks.items()}
+        processes = [] if self._rows is None else self._rows.processes
+        wanted = [one for one in processes if ranks is None or (one.rank or 0) in ranks]
+        return moments.moments(wanted, steps, ahead, outer=outer)
 
     @cached_property
     def problems(self) -> pd.DataFrame:

@@ -1,0 +1,128 @@
+"""Between which phases of a recording the time lies that no phase covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.gaps import gaps
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Evidence
+from dsprof.units import format_seconds, format_share
+
+_STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
+_RANKS: Final = 16
+_ALL: Final = 0.99  #: a part that is told as all of it
+_MOST: Final = 0.5  #: a part below which no place is named
+
+#: What is mostly done there, by the phases before and after; "" is the next step.
+_HINTS: Final = {
+    ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
+    ("step", ""): "scripts log, average weights, step a scheduler, or move a batch to the device",
+}
+
+
+#: Where it may lie, if nobody knows.
+BETWEEN_PHASES: Final = "between the recorded phases"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where most of the time lies that no phase covers.
+
+    Attributes:
+        before, after: names of the phases around it.
+        between_steps: whether `after` is the first one of the next step.
+        share: of all such time.
+        proof: the row behind the longest of the times there.
+    """
+
+    before: str
+    after: str
+    between_steps: bool
+    share: float
+    proof: tuple[Evidence, ...] = ()
+
+    @property
+    def words(self) -> str:
+        if not self.after:
+            return f"after {self.before}"
+        if not self.before:
+            return f"before {self.after}"
+        after = f"the next {self.after}" if self._again else self.after
+        return f"between {self.before} and {after}"
+
+    @property
+    def much(self) -> str:
+        """How much of it, for a sentence."""
+        return "all" if self.share > _ALL else format_share(self.share)
+
+    @property
+    def hint(self) -> str:
+        """What is mostly done there, as a sentence behind a blank; "" if nobody can tell."""
+        told = _HINTS.get((self.before, "" if self.between_steps else self.after))
+        return f" There {told}." if told else ""
+
+    @property
+    def _again(self) -> bool:
+        return self.between_steps or self.before == self.after
+
+
+def look_at(where: str, who: str = "one rank") -> Advice:
+    """How to see what a script does where nothing is recorded."""
+    return Advice("py-spy record", "", f"a minute of {who}", f"shows which code runs {where}")
+
+
+def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place | None:
+    """Where most of the time lies that no phase of a recording covers; None if it is spread, or not
+    known: on a GPU phases have durations, but no moments.
+
+    Args:
+        ranks: late ones, of which only what they need beyond the others counts.
+        inside: a phase; what its own parts do not cover, then.
+    """
+    if facts.run.config.get("phases_on") == "gpu" or facts.engine is not None:
+        return None
+    found = _gaps(facts, ranks, inside)
+    total = float(found["seconds"].sum())
+    if not total:
+        return None
+    (before, after), longest = found.index[0], found.iloc[0]
+    share = float(longest["seconds"]) / total
+    if share < _MOST or not (before or after):
+        return None
+    between_steps = not (before or inside)
+    place = Place(
+        before=_last(found) if between_steps else before,
+        after=after,
+        between_steps=between_steps,
+        share=share,
+    )
+    much = f"step {longest['step']:,}: {format_seconds(longest['longest'])} {place.words}"
+    return replace(place, proof=(row_evidence(longest, f"{much}, longest of some steps"),))
+
+
+def _last(found: pd.DataFrame) -> str:
+    """The phase that most steps end with."""
+    ends = found["count"].xs("", level="after")
+    return str(ends.idxmax())
+
+
+def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:
+    """Those of some of the steps that findings are about."""
+    steps = facts.steps
+    which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
+    known = sorted(facts.run.phases["rank"].dropna().unique().tolist())
+    some = {*known[:: max(1, -(-len(known) // _RANKS))], *ranks}
+    moments = facts.run.moments(steps.iloc[which], ranks=some, outer=not inside)
+    if not ranks:
+        return gaps(moments, inside)
+    late = moments["rank"].isin(ranks)
+    found, usual = gaps(moments[late], inside), gaps(moments[~late], inside)["seconds"]
+    beyond = found["seconds"].sub(usual.reindex(found.index, fill_value=0.0)).clip(lower=0.0)
+    return found.assign(seconds=beyond).sort_values("seconds", ascending=False)

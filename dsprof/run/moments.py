@@ -1,0 +1,155 @@
+"""When the phases and calls of single steps were, as recordings know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.events import Class
+from dsprof.recording.bulk import FORGOTTEN, Process
+from dsprof.recording.layout import ASYNC, THINNED, RowKind
+from dsprof.recording.moments import whole_rows
+from dsprof.recording.table import Names
+from dsprof.run.classes import P2P
+from dsprof.run.table import Codes, whole
+
+COLUMNS: Final = (
+    "segment", "engine", "step", "rank", "what", "path", "class", "begin", "seconds", "issued",
+    "bytes", "count", "group", "source", "line",
+)  # fmt: skip
+UNKNOWN: Final = -1  # moment
+
+STEP, PHASE, CALL = "step", "phase", "call"  #: values of `what`
+
+Rows = npt.NDArray[Any]
+Utc = Callable[[Rows], Rows]
+
+
+def moments(
+    processes: Iterable[Process],
+    steps: pd.DataFrame,
+    ahead: Mapping[str, float],
+    *,
+    outer: bool = False,
+) -> pd.DataFrame:
+    """`COLUMNS` of each phase and call of `steps`, and of each step as a whole, per rank in order
+    of time. No row at all if some of them were deleted.
+
+    Moments are nanoseconds since 1970 by the first host's clock, -1 if unknown.
+
+    - `begin`: when the step or phase began, or the host began to wait for the call.
+    - `issued`: when the call was issued.
+    - `seconds`: of the step or phase, or those for which the call held up the host; NaN if unknown.
+    - `class`: of the phase's own time.
+
+    Args:
+        processes: what was recorded.
+        steps: `segment`, `engine` and `step` of those that are wanted.
+        ahead: seconds by which the clocks of hosts are ahead of the first one's.
+        outer: leave out what lies inside phases.
+    """
+    parts = []
+    engines = steps[["segment", "engine"]].drop_duplicates().astype(int).itertuples(index=False)
+    groups = [
+        (segment, engine, steps[(steps["segment"] == segment) & (steps["engine"] == engine)])
+        for segment, engine in engines
+    ]
+    for process in processes:
+        utc = _clock(process, ahead)
+        for segment, engine, wanted in groups:
+            if segment != process.segment:
+                continue
+            part = _of_process(process, engine, whole(wanted["step"]), utc, outer=outer)
+            if part is None:
+                return pd.DataFrame(columns=list(COLUMNS))
+            parts += [one.assign(segment=segment, engine=engine) for one in part]
+    if not parts:
+        return pd.DataFrame(columns=list(COLUMNS))
+    found = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
+    order = ["segment", "engine", "step", "rank", "begin"]
+    return found.sort_values(order, kind="stable", ignore_index=True)
+
+
+def _clock(process: Process, ahead: Mapping[str, float]) -> Utc:
+    """Converts a process's moments to those of the first host's clock."""
+    late = round(ahead.get(str(process.recording.header.get("host")), 0.0) * 1e9)
+    return lambda perf: process.recording.clock.utc(perf) - late
+
+
+def _of_process(
+    process: Process, engine: int, steps: Codes, utc: Utc, *, outer: bool
+) -> list[pd.DataFrame] | None:
+    names = process.recording.names
+    inner = [number for number, path in names.path.items() if "/" in path] if outer else []
+
+    def wanted(columns: Mapping[str, Rows]) -> Codes:
+        kept = np.isin(columns["step"], steps) & (columns["engine"] == engine)
+        if "name" in columns:
+            kept &= (columns["name"] < FORGOTTEN) & ~np.isin(columns["name"], inner)
+        return np.flatnonzero(kept)
+
+    which = wanted(process.steps)
+    found = [_frame(process, process.steps, which, _steps(process.steps, which, utc), STEP)]
+    for kind, columns, tell, what in (
+        (RowKind.SPAN, process.spans, _phases, PHASE),
+        (RowKind.COLLECTIVE, process.calls, _calls, CALL),
+    ):
+        which = wanted(columns)
+        rows = whole_rows(process, kind, which)
+        if rows is None:
+            return None
+        found.append(_frame(process, columns, which, tell(rows, names, utc), what))
+    return found
+
+
+def _frame(
+    process: Process, columns: Mapping[str, Rows], which: Codes, told: dict[str, Any], what: str
+) -> pd.DataFrame:
+    """The rows with what they all have; what they have not is missing."""
+    common: dict[str, Any] = {
+        "step": columns["step"][which].astype(np.int64),
+        "rank": process.rank or 0,
+        "what": what,
+        "source": [process.files[number] for number in columns["file"][which]],
+        "line": columns["line"][which].astype(np.int64),
+        "class": "",
+        "path": "",
+        "issued": UNKNOWN,
+        "bytes": np.nan,
+        "count": 1,
+        "group": "",
+    }
+    return pd.DataFrame(common | told)
+
+
+def _steps(columns: Mapping[str, Rows], which: Codes, utc: Utc) -> dict[str, Any]:
+    begin, seconds = columns["begin"][which], columns["duration"][which] * 1e-9
+    return {"begin": utc(begin), "seconds": seconds}
+
+
+def _phases(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
+    return {
+        "path": [names.path.get(int(number), "") for number in rows["name"]],
+        "class": [str(names.class_.get(int(number), Class.OTHER)) for number in rows["name"]],
+        "begin": utc(rows["begin"]),
+        "seconds": rows["duration"] * 1e-9,
+    }
+
+
+def _calls(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
+    together = rows["flags"] & (THINNED | ASYNC) == THINNED  # calls of a step that share a row
+    moves = [names.text.get(int(number)) in P2P for number in rows["name"]]
+    return {
+        "path": [names.path.get(int(number), "") for number in rows["name"]],
+        "class": np.where(moves, str(Class.WAIT), str(Class.COMMUNICATION)),
+        "begin": np.where(together, UNKNOWN, utc(rows["wait"])),
+        "seconds": np.where(rows["blocked"] < 0, np.nan, rows["blocked"] * 1e-9),
+        "issued": np.where(together, UNKNOWN, utc(rows["begin"])),
+        "bytes": rows["size"].astype(float),
+        "count": rows["count"].astype(np.int64),
+        "group": [names.text.get(int(number), "") for number in rows["group"]],
+    }

@@ -1,0 +1,95 @@
+"""When phases and calls were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof import load
+from dsprof.recording import ASYNC, THINNED, Writer
+from dsprof.recording.bulk import read_bulk
+from dsprof.run.moments import CALL, COLUMNS, PHASE, STEP, UNKNOWN, moments
+from tests.recording.recorded import MS, SPANS, header, record, write_steps
+
+
+def test_a_step_has_its_phases_and_calls_in_order_of_time(tmp_path: Path) -> None:
+    record(tmp_path, 5)
+    run = load(tmp_path)
+    found = run.moments(run.steps[run.steps["step"] == 3])
+    assert list(found.columns) == list(COLUMNS)
+    zero = found["begin"].iloc[0]
+    assert found["what"].iloc[0] == STEP
+    assert found["seconds"].iloc[0] == pytest.approx(0.1)
+    inside = found.iloc[1:]
+    assert inside["path"].tolist() == [
+        "forward", "backward", "backward/all_reduce",
+        "forward", "backward", "backward/all_reduce", "step", "step",
+    ]  # fmt: skip
+    assert ((inside["begin"] - zero) // MS).tolist() == [0, 10, 20, 40, 50, 60, 80, 86]
+    calls = found[found["what"] == CALL]
+    assert ((calls["issued"] - zero) // MS).tolist() == [12, 52]
+    assert calls["seconds"].tolist() == pytest.approx([0.01, 0.01]), "those that it held up"
+    assert calls["class"].unique().tolist() == ["communication"]
+    assert calls["bytes"].tolist() == [4096, 4096]
+    assert found["class"].iloc[-1] == "optimizer"
+    assert found["line"].is_unique
+
+
+def test_only_the_wanted_steps_and_ranks_are_told_of(tmp_path: Path) -> None:
+    for rank in range(3):
+        record(tmp_path, 50, rank)
+    run = load(tmp_path)
+    found = run.moments(run.steps.iloc[[4, 40]], ranks=[0, 2])
+    assert sorted(found["step"].unique()) == [5, 41]
+    assert sorted(found["rank"].unique()) == [0, 2]
+    assert len(found) == 2 * 2 * (1 + SPANS + 2)
+    outer = run.moments(run.steps.iloc[[4, 40]], outer=True)
+    assert len(outer) == 3 * 2 * (1 + SPANS)
+    assert set(outer["what"]) == {STEP, PHASE}
+
+
+def test_calls_that_share_a_row_have_no_moment(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    reduce, world = writer.name("all_reduce"), writer.name("world ranks 0-1")
+    for flags, at in ((THINNED, 10), (ASYNC | THINNED, 30), (ASYNC, 60)):
+        writer.collective(reduce, world, at * MS, at * MS, -1, 1, -1, 64, 3, 0, flags=flags)
+    write_steps(writer, 1, 1)
+    writer.close()
+    run = load(tmp_path)
+    calls = run.moments(run.steps)
+    calls = calls[calls["path"] == "all_reduce"]
+    assert calls["begin"].eq(UNKNOWN).sum() == 1, "DDP's buckets have that of their wait"
+    assert calls["count"].tolist() == [3, 3, 3]
+    assert calls["seconds"].isna().all()
+
+
+def test_the_clocks_of_hosts_are_brought_to_that_of_the_first(tmp_path: Path) -> None:
+    for rank in range(2):
+        record(tmp_path, 3, rank, host=f"worker-{rank}")
+    processes, steps = read_bulk([tmp_path]).processes, load(tmp_path).steps.iloc[[1]]
+    own = moments(processes, steps, {})
+    found = moments(processes, steps, {"worker-0": 0.0, "worker-1": 7.0})
+    late = found["rank"] == 1
+    assert (found["begin"] - own["begin"])[late].unique().tolist() == [-7_000 * MS]
+    assert (found["begin"] == own["begin"])[~late].all()
+
+
+def test_a_file_that_is_gone_or_another_one_has_no_moments(tmp_path: Path) -> None:
+    path = record(tmp_path, 5)
+    run = load(tmp_path)
+    assert len(run.moments(run.steps))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-640])
+    assert run.moments(run.steps).empty
+    path.write_bytes(whole.replace(b"\x02", b"\x03"))
+    assert run.moments(run.steps).empty
+    path.write_bytes(b"")
+    assert run.moments(run.steps).empty
+    path.unlink()
+    assert run.moments(run.steps).empty
+
+
+def test_a_log_has_no_moments() -> None:
+    run = load(Path(__file__).parent.parent.parent / "sample_logs" / "checkpoint_0.19.8.log")
+    assert run.moments(run.steps).empty
