@@ -4,6 +4,7 @@ from dsprof.charts.columns import step_axis
 from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
+from dsprof.charts.lanes import step_lanes
 from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
 from dsprof.charts.problems import SYMBOL, first_cause, on_time, problem_line
@@ -44,6 +45,7 @@ __all__ = [
     "rank_map",
     "rank_phases",
     "step_axis",
+    "step_lanes",
     "timeline",
     "training",
     "unchanged",

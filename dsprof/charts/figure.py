@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+SMALLEST: Final = 10  #: px; text in a piece that does not fit at this size is left out
 FEW: Final = 10  #: the largest range of whole numbers on an axis for which each has a tick
 TICKS: Final = 5  #: most ticks of a low panel; with a lower limit plotly may draw only one
 _LONGEST: Final = 60  # characters of text from a log

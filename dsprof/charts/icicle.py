@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
+from dsprof.charts.figure import SMALLEST, Figure, Floats, layout, numbers, plain
 from dsprof.charts.palette import LABEL, MIXED, PATTERN, SHORT, colour, text_on
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
-
-SMALLEST = 10  #: px; text that does not fit at this size is left out
 
 
 @dataclass(frozen=True, slots=True)

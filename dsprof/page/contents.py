@@ -18,6 +18,7 @@ from dsprof.page.communication import comm_section
 from dsprof.page.configuration import Setting, settings, settled
 from dsprof.page.excerpts import Wanted, excerpts
 from dsprof.page.gpus import gpu_section
+from dsprof.page.lanes import lanes_section
 from dsprof.page.model import Cell, Place, Section
 from dsprof.page.proofs import windows
 from dsprof.page.ranks import rank_section
@@ -127,6 +128,7 @@ def _sections(run: Run) -> list[Section]:
     return [
         comm_section(run),
         rank_section(run),
+        *([lanes_section(run)] if run.is_recording else []),
         memory_section(run),
         gpu_section(run),
         training_section(run),

@@ -1,0 +1,114 @@
+"""What each rank did at every moment of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from dsprof.run.moments import CALL, STEP, UNKNOWN
+
+#: The class of time that no phase and no call covers.
+UNTIMED: Final = "unknown"
+
+_NS: Final = 1e-9
+
+
+class Stretch(NamedTuple):
+    """A time in which a rank was in the same innermost phase or call; ns.
+
+    `parts` is how many shorter ones it stands for: `path` and `class_` are then those that took
+    most of it.
+    """
+
+    begin: int
+    end: int
+    path: str
+    class_: str
+    parts: int = 1
+
+
+def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int, list[Stretch]]:
+    """For each rank what it did, in order and without holes, ns since the first rank began the
+    step; empty if calls share rows, so that it is not known when they held the rank up.
+
+    Args:
+        moments: of one step, see `Run.moments`.
+        each_from_its_own: count from each rank's own beginning, because clocks cannot be compared.
+    """
+    calls = moments[moments["what"] == CALL]
+    held = calls["seconds"].isna() | (calls["begin"].eq(UNKNOWN) & calls["seconds"].gt(0))
+    steps = moments[moments["what"] == STEP].set_index("rank").sort_index()
+    if held.any() or steps.empty or steps.index.has_duplicates:
+        return {}
+    zero = int(steps["begin"].min())
+    found = {}
+    parts = moments[moments["what"] != STEP]
+    for rank, begin, seconds in zip(steps.index, steps["begin"], steps["seconds"], strict=True):
+        rows = parts[parts["rank"] == rank]
+        end = begin + round(seconds / _NS)
+        since = begin if each_from_its_own else zero
+        found[int(rank)] = [
+            one._replace(begin=one.begin - since, end=one.end - since)
+            for one in _innermost(_intervals(rows), begin, end)
+        ]
+    return found
+
+
+def _intervals(rows: pd.DataFrame) -> list[Stretch]:
+    """Phases and calls that took time, outer ones first where they begin together."""
+    told = rows[rows["seconds"].gt(0) & rows["begin"].ne(UNKNOWN)]
+    columns = (told[name] for name in ("begin", "seconds", "path", "class"))
+    found = [
+        Stretch(int(begin), int(begin) + round(seconds / _NS), path, class_)
+        for begin, seconds, path, class_ in zip(*columns, strict=True)
+    ]
+    return sorted(found, key=lambda one: (one.begin, -one.end, one.path.count("/")))
+
+
+def _innermost(intervals: Iterable[Stretch], begin: int, end: int) -> list[Stretch]:
+    """From `begin` to `end`, each moment in the innermost interval that holds it."""
+    found: list[Stretch] = []
+    held = [Stretch(begin, end, "", UNTIMED)]  # the intervals open at this moment, outer ones first
+
+    def go_on_until(moment: int) -> None:
+        at = found[-1].end if found else begin
+        if moment > at:
+            found.append(held[-1]._replace(begin=at, end=moment))
+
+    for one in intervals:
+        while len(held) > 1 and held[-1].end <= one.begin:
+            go_on_until(held[-1].end)
+            held.pop()
+        go_on_until(min(one.begin, held[-1].end))
+        held.append(one._replace(end=min(one.end, held[-1].end)))
+    while held:
+        go_on_until(held[-1].end)
+        held.pop()
+    return found
+
+
+def coarse(stretches: Iterable[Stretch], least: float) -> list[Stretch]:
+    """The same with neighbours joined until they take `least` ns: as fine as can be drawn."""
+    found: list[Stretch] = []
+    waiting: list[Stretch] = []
+    for one in stretches:
+        if not waiting and one.end - one.begin >= least:
+            found.append(one)
+            continue
+        waiting.append(one)
+        if one.end - waiting[0].begin >= least:
+            found.append(_joined(waiting))
+            waiting = []
+    return [*found, _joined(waiting)] if waiting else found
+
+
+def _joined(stretches: list[Stretch]) -> Stretch:
+    taken: dict[str, int] = {}
+    for one in stretches:
+        taken[one.class_] = taken.get(one.class_, 0) + one.end - one.begin
+    class_ = max(taken, key=taken.__getitem__)
+    longest = max((s for s in stretches if s.class_ == class_), key=lambda s: s.end - s.begin)
+    parts = sum(one.parts for one in stretches)
+    return Stretch(stretches[0].begin, stretches[-1].end, longest.path, class_, parts)

@@ -1,0 +1,148 @@
+"""Single steps as they ran, rank beside rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.lanes import Stretch, lanes
+from dsprof.charts import step_lanes
+from dsprof.page import words
+from dsprof.page.model import Cell, Chart, Section, Table
+from dsprof.units import format_seconds
+
+if TYPE_CHECKING:
+    from dsprof.findings.facts import Facts
+    from dsprof.run import Run
+
+RANKS: Final = 32  #: drawn; of more ranks, these are evenly spread, with the late ones
+_TRIES: Final = 8  #: steps that are looked at until one can be drawn
+_LONGER: Final = 1.3  #: times the typical step; the longest one is drawn, too, if it is longer
+_ROWS: Final = 200  #: of the table
+_WORTH: Final = 0.01  #: of a step; what is shorter has no row in the table
+_NS: Final = 1e-9
+
+
+def lanes_section(run: Run) -> Section:
+    """A step that took as long as most, and the longest one, of a recording."""
+    title = "One step as it ran"
+    facts = run.judged[0]
+    why = _why_not(facts)
+    if why:
+        return Section("lanes", title, why=why)
+    steps = facts.own_steps.loc[facts.series.index]
+    steps = steps[steps["seconds"].notna()]
+    typical = _drawn(facts, _near_median(steps))
+    if typical is None:
+        why = "Calls of the steps share rows, or rows are deleted: their moments are not known."
+        return Section("lanes", title, why=why)
+    charts = [_chart(facts, "lanes", *typical, "as long as most")]
+    longest = steps.loc[[steps["seconds"].idxmax()]]
+    if longest["seconds"].iloc[0] > _LONGER * float(steps["seconds"].median()):
+        slow = _drawn(facts, longest)
+        charts += [_chart(facts, "lanes-longest", *slow, "the longest")] if slow else []
+    return Section("lanes", title, lead=_lead(facts), charts=charts)
+
+
+def _why_not(facts: Facts) -> str:
+    run = facts.run
+    if run.config.get("phases_on") == "gpu":
+        return "On a GPU the durations of phases are recorded, but not when they ran."
+    if facts.engine is not None:
+        return "Several engines take turns, of which one step alone would show holes."
+    return "" if facts.series["seconds"].notna().any() else "No step was recorded to its end."
+
+
+def _near_median(steps: pd.DataFrame) -> pd.DataFrame:
+    """Some steps, the one next to the median first."""
+    apart = (steps["seconds"] - steps["seconds"].median()).abs()
+    return steps.loc[apart.sort_values(kind="stable").index[:_TRIES]]
+
+
+Drawn = tuple[pd.Series, dict[int, list[Stretch]]]
+
+
+def _drawn(facts: Facts, steps: pd.DataFrame) -> Drawn | None:
+    """The first of the steps that can be drawn."""
+    for place in range(len(steps)):
+        row = steps.iloc[[place]]
+        moments = facts.run.moments(row, ranks=_ranks(facts))
+        found = lanes(moments, each_from_its_own=not _clocks_agree(facts)) if len(moments) else {}
+        if found:
+            return row.iloc[0], found
+    return None
+
+
+def _ranks(facts: Facts) -> list[int]:
+    known = sorted(facts.run.phases["rank"].dropna().unique().astype(int).tolist())
+    late = facts.straggler.group[:RANKS] if facts.straggler else ()
+    if len(known) <= RANKS:
+        return known
+    even = np.linspace(0, len(known) - 1, RANKS - len(late)).round().astype(int)
+    return sorted({*(known[i] for i in even), *late})
+
+
+def _clocks_agree(facts: Facts) -> bool:
+    """Whether the clocks of all hosts can be compared."""
+    clocks = facts.run.meta.get("clocks") or {}
+    hosts = facts.run.told["host"].dropna().nunique()
+    return hosts < 2 or (len(clocks) >= hosts and all("ahead" in one for one in clocks.values()))
+
+
+def _lead(facts: Facts) -> str:
+    many, shown = facts.run.phases["rank"].nunique(), len(_ranks(facts))
+    late = f", with {facts.straggler.who}" if facts.straggler else ""
+    said = f" Shown: {shown} of {many:,} ranks, evenly spread{late}." if shown < many else ""
+    if not _clocks_agree(facts):
+        return (
+            "What each rank did, each from its own beginning: the clocks of their hosts cannot be "
+            f"compared.{said}"
+        )
+    return (
+        "What each rank did when. A moment counts for the innermost phase, or for the call that "
+        f"held the rank up.{said}"
+    )
+
+
+def _chart(
+    facts: Facts, name: str, step: pd.Series, found: dict[int, list[Stretch]], which: str
+) -> Chart:
+    took = format_seconds(float(step["seconds"]))
+    launch = words.launch_of(facts.run.steps, facts.series)
+    of = f" of {launch}" if launch else ""
+    label = f"Step {int(step['step']):,}{of}, {which}: {took}."
+    return Chart(name, step_lanes(found), label, _table(found))
+
+
+def _table(found: dict[int, list[Stretch]]) -> Table:
+    width = max(lane[-1].end for lane in found.values())
+    rows = [
+        (rank, one)
+        for rank, lane in found.items()
+        for one in lane
+        if one.end - one.begin >= _WORTH * width
+    ]
+    begins, lengths = _times(rows)
+    return Table(
+        "What took a hundredth of the step or more",
+        ["rank", "from", "for", "in"],
+        [
+            [
+                Cell(str(rank)),
+                Cell(begin),
+                Cell(length),
+                Cell(one.path or "no phase", role=one.class_),
+            ]
+            for (rank, one), begin, length in zip(rows[:_ROWS], begins, lengths, strict=False)
+        ],
+        numeric=frozenset({0, 1, 2}),
+        more=f"{len(rows) - _ROWS:,} more are only drawn." if len(rows) > _ROWS else "",
+    )
+
+
+def _times(rows: Sequence[tuple[int, Stretch]]) -> tuple[list[str], list[str]]:
+    said = words.column([t * _NS for _, one in rows for t in (one.begin, one.end - one.begin)])
+    return said[::2], said[1::2]
