@@ -203,6 +203,11 @@ def _is(value: Any, to: str, *, least: bool) -> bool:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{value:.0e}".replace("e+0", "e") if value >= 1e5 else f"{value:g}"
+    """A value as JSON has it; large round numbers as people write them, `5e8`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, int | float):
+        return str(value)
+    short = f"{value:.0e}"
+    is_round = value >= 1e5 and float(short) == value
+    return short.replace("e+0", "e") if is_round else f"{value:.15g}"

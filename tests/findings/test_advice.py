@@ -59,6 +59,14 @@ def test_more_than_enough_is_enough() -> None:
     assert change(job, path, "5e8", "")[0].now == "1e9"
 
 
+@pytest.mark.parametrize(
+    ("size", "said"), [(5e8, "5e8"), (150_000_000, "150000000"), (16_777_216, "16777216")]
+)
+def test_a_number_that_is_not_round_is_not_rounded(size: float, said: str) -> None:
+    path = "zero_optimization.reduce_bucket_size"
+    assert shown(facts({"zero_optimization": {"reduce_bucket_size": size}}), path) == said
+
+
 def test_a_switch_that_is_on_is_not_switched_on() -> None:
     on, off = (facts({"bf16": {"enabled": value}}) for value in (True, False))
     assert bf16(on, "") == ()
