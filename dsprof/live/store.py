@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dsprof.events import Kind
-from dsprof.logs import SCHEMA as LOGGED
+from dsprof.schema import SCHEMA as EVENTS
 
 WINDOW: Final = 60  # steps, as long as they are not more than `ROWS`
 LEAST: Final = 22  # steps, up to `MOST_ROWS`: rules need twenty besides the first
@@ -27,8 +27,8 @@ _CONFIG: Final = 4_000
 _PROBLEMS: Final = 4_000
 _LOOSE: Final = 20_000  # rows of no step
 
-_RECORD: Final = LOGGED.get_field_index("record")
-SCHEMA: Final = LOGGED.set(_RECORD, pa.field("record", pa.int64()))
+_RECORD: Final = EVENTS.get_field_index("record")
+SCHEMA: Final = EVENTS.set(_RECORD, pa.field("record", pa.int64()))
 EMPTY: Final = pa.Table.from_batches([], SCHEMA)  # `empty_table` would import pandas
 
 Array = np.ndarray[Any, np.dtype[np.int64]]

@@ -33,7 +33,7 @@ from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
 from dsprof.logs.sheet import Sheet
 from dsprof.logs.source import Source, bytes_of, is_plain, sources_of
-from dsprof.logs.table import SCHEMA, events_table
+from dsprof.logs.table import events_table
 from dsprof.logs.workers import shared
 
 #: Bytes that are worth a process of their own.
@@ -41,7 +41,7 @@ _SHARE: Final = 16 << 20
 
 _Job = tuple[Source, Range | None, bool]  # the whole if no range is told; the last of a file
 
-__all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
+__all__ = ["Coverage", "Log", "Reader", "read"]
 
 
 @dataclass(frozen=True)

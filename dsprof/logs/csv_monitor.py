@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
-from dsprof.logs.table import SCHEMA
+from dsprof.schema import SCHEMA
 
 _FILE: Final = re.compile(r"(?:^|[/\\])Train_Samples_(\w+)\.csv$")
 _LINE: Final = re.compile(

@@ -22,36 +22,12 @@ from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.several import Extent, extent_of, launches_of, rivals
 from dsprof.logs.sheet import Sheet
 from dsprof.logs.stepless import beside_others, counted_beside
+from dsprof.schema import SCHEMA
 
 _SHARED: Final = 100_000  # records of a source from which on several threads pay off
 
 #: Makes one column, as a list of batches.
 Column = Callable[[], "list[pa.Array]"]
-
-SCHEMA: Final = pa.schema(
-    [
-        ("segment", pa.int32()),
-        ("engine", pa.int16()),
-        ("step", pa.int64()),
-        ("steps", pa.int32()),
-        ("rank", pa.int32()),
-        ("host", pa.dictionary(pa.int32(), pa.string())),
-        ("at", pa.timestamp("us")),
-        ("kind", pa.dictionary(pa.int32(), pa.string())),
-        ("name", pa.dictionary(pa.int32(), pa.string())),
-        ("raw", pa.dictionary(pa.int32(), pa.string())),
-        ("seconds", pa.float64()),
-        ("bytes", pa.float64()),
-        ("count", pa.float64()),
-        ("value", pa.float64()),
-        ("text", pa.dictionary(pa.int32(), pa.string())),
-        ("source", pa.dictionary(pa.int32(), pa.string())),
-        ("line", pa.int64()),
-        ("pattern", pa.dictionary(pa.int32(), pa.string())),
-        ("timers", pa.dictionary(pa.int32(), pa.string())),
-        ("record", pa.int32()),
-    ]
-)
 
 _TYPES: Final = {
     field.name: np.dtype(

@@ -23,8 +23,9 @@ from dsprof.recording.clocks import apart
 from dsprof.recording.layout import NAME_BITS, ROW, RowKind, rank_of
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, EVALUATION, SCHEMA, Array
+from dsprof.recording.table import DTYPES, EVALUATION, Array
 from dsprof.recording.told import Columns, Kept, Said, around_problems, last_step, told
+from dsprof.schema import SCHEMA
 
 #: Ids from here on stand for classes: phases of steps whose spans are deleted.
 FORGOTTEN: Final = 1 << NAME_BITS

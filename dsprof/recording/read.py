@@ -17,8 +17,9 @@ from dsprof.errors import DsprofError
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
-from dsprof.recording.table import SCHEMA, Array, Names, Origin, events_of
+from dsprof.recording.table import Array, Names, Origin, events_of
 from dsprof.recording.wall_clock import Clock
+from dsprof.schema import SCHEMA
 
 #: Key of the header → canonical name of the configuration.
 _CONFIG: Final = {"world": "world_size", "framework": "framework"}

@@ -23,6 +23,7 @@ from dsprof.recording.layout import (
 )
 from dsprof.recording.stream import Portion
 from dsprof.recording.wall_clock import Clock
+from dsprof.schema import SCHEMA
 
 Array = npt.NDArray[Any]
 
@@ -30,32 +31,6 @@ Array = npt.NDArray[Any]
 FLAVOUR: Final = "hook"
 #: The phase that holds forwards that nothing learns from.
 EVALUATION: Final = "evaluation"
-
-WORDS: Final = pa.dictionary(pa.int32(), pa.string())
-SCHEMA: Final = pa.schema(
-    [
-        ("segment", pa.int32()),
-        ("engine", pa.int16()),
-        ("step", pa.int64()),
-        ("steps", pa.int32()),
-        ("rank", pa.int32()),
-        ("host", WORDS),
-        ("at", pa.timestamp("us")),
-        ("kind", WORDS),
-        ("name", WORDS),
-        ("raw", WORDS),
-        ("seconds", pa.float64()),
-        ("bytes", pa.float64()),
-        ("count", pa.float64()),
-        ("value", pa.float64()),
-        ("text", WORDS),
-        ("source", WORDS),
-        ("line", pa.int64()),
-        ("pattern", WORDS),
-        ("timers", WORDS),
-        ("record", pa.int32()),
-    ]
-)
 
 _NUMPY: Final = {"B": "u1", "H": "<u2", "h": "<i2", "I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8",
                  "d": "<f8", "f": "<f4"}  # fmt: skip

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsprof.events import COLUMNS, Class
-from dsprof.logs import SCHEMA as LOGS
 from dsprof.recording import (
     ASYNC,
     Recordings,
@@ -26,7 +25,8 @@ from dsprof.recording import (
     stream,
 )
 from dsprof.recording.layout import NAME_BITS, ROW, TEXT
-from dsprof.recording.table import SCHEMA, Names
+from dsprof.recording.table import Names
+from dsprof.schema import SCHEMA
 from tests.recording.recorded import MS, events, header, record, step_numbers
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=120)
@@ -95,9 +95,8 @@ def test_whatever_is_written_is_read_back(flushes: list[list[tuple[Any, ...]]]) 
 
 def test_recordings_and_logs_fill_the_same_table(tmp_path: Path) -> None:
     assert tuple(SCHEMA.names) == COLUMNS
-    assert SCHEMA.equals(LOGS)
     record(tmp_path, 2)
-    assert read_folder(tmp_path).schema.equals(LOGS)
+    assert read_folder(tmp_path).schema.equals(SCHEMA)
 
 
 def test_a_span_in_a_micro_batch_sums_over_no_whole_step(tmp_path: Path) -> None:
