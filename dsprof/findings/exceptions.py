@@ -1,0 +1,246 @@
+"""What helps against an exception, by what it says."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsprof.findings.finding import Advice
+
+SSH: Final = Advice(
+    "ssh HOST hostname",
+    "",
+    "works without a password",
+    "the launcher starts the other nodes over ssh",
+)
+#: Where what is told only follows from what happened elsewhere.
+OTHER_LOGS: Final = Advice(
+    "logs of the other ranks and hosts",
+    "",
+    "look for the first failure there",
+    "what is told here follows from another failure",
+)
+_GONE_OF_RAY: Final = Advice(
+    "ray logs worker-*.err, dmesg on that host",
+    "",
+    "look for the worker's own last messages",
+    "Ray only says that its process is gone: killed, most often for memory, or crashed",
+)
+_SHM_OF_NCCL: Final = Advice(
+    "docker --shm-size, --ipc=host",
+    "",
+    "a larger /dev/shm",
+    "NCCL's ranks of one host meet in shared memory",
+)
+_OF_STEP: Final = Advice(
+    "training.log in the output folder of that step",
+    "",
+    "look for the first error there",
+    "DeepSpeed-Chat's launcher only tells how the step's script ended",
+)
+_BLOCKING: Final = Advice(
+    "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
+)
+
+#: An exception that says itself which variable it wants, and how.
+_BATCH: Final = re.compile(
+    r"train_batch_size is not equal to .{1,80} (\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})"
+)
+_VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
+
+_INDEX: Final = Advice(
+    "token ids, positions, labels",
+    "",
+    "below the size of the table that they index",
+    "an id of the data has no row: a tokenizer larger than the embedding, or a longer sequence",
+)
+
+_SAME_CALLS: Final = Advice(
+    "branches that depend on data or rank",
+    "",
+    "the same collectives on every rank",
+    "some ranks called different ones, or with tensors of different sizes",
+)
+
+#: What is in an exception's text -> what helps.
+_BY_TEXT: Final = {
+    "Check batch related parameters": Advice(
+        "train_batch_size",
+        "",
+        "micro-batch x accumulation x ranks, or left out",
+        "DeepSpeed rejects any other number",
+    ),
+    "the version torch was compiled with": Advice(
+        "CUDA_HOME",
+        "",
+        "a toolkit of torch's CUDA version",
+        "DeepSpeed compiles its operators with it",
+    ),
+    "CUDA_HOME does not exist": Advice(
+        "CUDA_HOME", "", "the folder of a CUDA toolkit", "DeepSpeed compiles its operators with it"
+    ),
+    "not reachable via ssh": SSH,
+    "timer has already been started": Advice(
+        "wall_clock_breakdown",
+        "true",
+        "false",
+        "since 0.18.3 DeepSpeed cannot time its pipeline engine (0.19.8 still cannot)",
+    ),
+    "'numactl'": Advice(
+        "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
+    ),
+    "unable to write to file </torch_": Advice(
+        "docker --shm-size, --ipc=host",
+        "",
+        "a larger /dev/shm",
+        "processes hand tensors over in shared memory, and it is full",
+    ),
+    "NCCL: Call to posix_fallocate": _SHM_OF_NCCL,
+    "shared memory segment nccl-": _SHM_OF_NCCL,
+    "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
+    "Disk quota exceeded": Advice(
+        "quota of the user or folder", "", "more, or fewer files kept", "the disk itself has room"
+    ),
+    "Too many open files": Advice(
+        "ulimit -n",
+        "",
+        "higher; or fewer workers of data loaders",
+        "tensors that workers hand over keep files open: the sharing strategy file_system does not",
+    ),
+    "HTTPSConnectionPool(host='huggingface.co'": Advice(
+        "HF_HUB_OFFLINE",
+        "",
+        "1, with models and data downloaded before",
+        "each rank asks the hub at its start, and one that gets no answer ends the job",
+    ),
+    "Hostfile ": Advice(
+        "hostfile", "", "one line for each host: NAME slots=N", "the launcher rejects any other"
+    ),
+    "No slot '": Advice(
+        "--include, --exclude, CUDA_VISIBLE_DEVICES",
+        "",
+        "numbers that the hostfile has; without one, those of visible GPUs from 0 on",
+        "the launcher numbers GPUs so, and knows no other",
+    ),
+    "is killed by signal: Killed": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "fewer",
+        "the kernel kills a worker where the host's memory is full: dmesg there says so",
+    ),
+    "exited unexpectedly with exit code": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "0, for one run",
+        "the worker's error is then raised where it happens",
+    ),
+    "DataLoader worker (pid": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "fewer, or a larger /dev/shm (docker --shm-size)",
+        "its workers hand their batches over in shared memory",
+    ),
+    "illegal memory access": _BLOCKING,
+    "uncorrectable ECC error": Advice(
+        "nvidia-smi -q -d ECC",
+        "",
+        "exclude that GPU and have it checked",
+        "its memory is faulty, not the job",
+    ),
+    "checkpoint being loaded used a DP world size": Advice(
+        "number of ranks",
+        "",
+        "that of the checkpoint, or make it universal (ds_to_universal.py)",
+        "ZeRO's states are partitioned by the number of ranks",
+    ),
+    "terminated with signal SIGKILL": Advice(
+        "dmesg on that host",
+        "",
+        "look for 'Out of memory: Killed process'",
+        "a process killed without a message has usually run out of host memory",
+    ),
+    "PytorchStreamWriter failed": Advice(
+        "storage", "", "space", "a full disk or quota while a checkpoint was written"
+    ),
+    "srcIndex < srcSelectDimSize": _INDEX,
+    "index out of bounds": _INDEX,
+    "device-side assert": _BLOCKING,
+    "CUBLAS_STATUS_NOT_INITIALIZED": Advice(
+        "nvidia-smi on that host",
+        "",
+        "see how full the GPU is",
+        "cuBLAS found no room for its workspace, or an earlier kernel had failed already",
+    ),
+    "Memory access fault by GPU": Advice(
+        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
+    ),
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": Advice(
+        "rocm-smi on that host",
+        "",
+        "see how full the GPU is",
+        "its runtime could not allocate what it needs: memory, or the host's threads and events",
+    ),
+    "Duplicate GPU detected": Advice(
+        "CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)",
+        "",
+        "one GPU for each rank",
+        "two ranks chose the same one, which NCCL refuses",
+    ),
+    "shm/nccl-": _SHM_OF_NCCL,
+    "EJ0001": Advice(
+        "npu-smi info",
+        "",
+        "end what is left of the job before, wait 10 s",
+        "one device has one helper process (HCCP) at a time",
+    ),
+    "Step 1 exited with non-zero status": _OF_STEP,
+    "Step 2 exited with non-zero status": _OF_STEP,
+    "Step 3 exited with non-zero status": _OF_STEP,
+    "NCCL communicator was aborted": OTHER_LOGS,
+    "ActorDiedError": _GONE_OF_RAY,
+    "A worker died or was killed": _GONE_OF_RAY,
+    "Bootstrap Root": Advice(
+        "RANK, WORLD_SIZE, MASTER_PORT",
+        "",
+        "each rank once, the same world size for all, one job per port",
+        "processes connected that do not belong together",
+    ),
+    "Mismatched collective": _SAME_CALLS,
+    "ollective mismatch": _SAME_CALLS,
+    "RendezvousClosedError": Advice(
+        "logs of the other nodes",
+        "",
+        "look for the first failure there",
+        "a launcher that ends closes the rendezvous for all",
+    ),
+    "== num_file_bytes": Advice(
+        "nvme_path",
+        "",
+        "space for all of its swap files",
+        "a file there is shorter than what was written, as on a full disk",
+    ),
+    "in loading state_dict for": Advice(
+        "the model's settings",
+        "",
+        "those that the checkpoint was written with",
+        "names or shapes of its tensors differ: the lines below the message list them",
+    ),
+    "no kernel image is available": Advice(
+        "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
+    ),
+    "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
+}
+
+
+def against_exception(text: str) -> tuple[Advice, ...]:
+    """What to change; empty where nothing but the code that failed is at fault."""
+    wanted = _VARIABLE.search(text)
+    if wanted:
+        return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
+    sizes = _BATCH.search(text)
+    if sizes:
+        each, micro_batches, ranks = map(int, sizes.group(2, 3, 4))
+        why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
+        product = str(each * micro_batches * ranks)
+        return (Advice("train_batch_size", sizes[1], f"{product}, or left out", why),)
+    return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]
