@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.advice import not_yet_debugged
-from dsprof.findings.cures import OTHER_LOGS, cures
+from dsprof.findings.cures import cures
 from dsprof.findings.ends import (
     HANG,
     OOM,
@@ -28,6 +28,7 @@ from dsprof.findings.ends import (
 )
 from dsprof.findings.error_codes import code_meant
 from dsprof.findings.evidence import row_evidence
+from dsprof.findings.exceptions import OTHER_LOGS
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Finding
 from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_of_named
