@@ -92,6 +92,9 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
+#: The gravest first.
+GRAVITY: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
 #: Canonical metric names. Other metrics keep the source's names.
 METRICS: Final = {
     "loss": "training loss; the window's mean where the source gives one",

@@ -11,6 +11,7 @@ import pandas as pd
 from dsprof.charts.columns import launch_line
 from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
+from dsprof.events import GRAVITY
 
 SHOWN = 2000  #: most marks; the list below the figure has its own limit
 ROWS = 24  #: most rows that each have room for a name, also in print
@@ -85,7 +86,7 @@ def _rows(where: list[str]) -> list[str]:
 
 
 def _first(problems: pd.DataFrame) -> pd.DataFrame:
-    order = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
+    order = problems["severity"].astype(str).map(GRAVITY)
     keep = order.sort_values(kind="stable").index[:SHOWN]
     return problems.loc[keep.sort_values()]
 

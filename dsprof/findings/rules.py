@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from dsprof.events import Severity
+from dsprof.events import GRAVITY
 from dsprof.findings import (
     calls,
     communication,
@@ -104,7 +104,6 @@ _ENDED: Final = ("oom", "rank-died", "hang")
 _WILL_END: Final = ("memory-growth",)
 #: What the run has left behind is no verdict on it.
 _PAST: Final = "earlier-failure"
-_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def findings_of(run: Run) -> list[Finding]:
@@ -196,7 +195,7 @@ def _cost(finding: Finding) -> tuple[bool, int, bool, bool, bool, float]:
     """
     return (
         finding.rule not in _ENDED,
-        _ORDER.index(finding.severity),
+        GRAVITY[finding.severity],
         finding.rule not in _WILL_END,
         finding.rule == _PAST,
         finding.rule != "healthy",

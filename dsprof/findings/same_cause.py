@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from dsprof.events import Severity
+from dsprof.events import GRAVITY, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.spikes import is_of_data
@@ -19,7 +19,6 @@ _LEAST: Final = {
     "data-bound": DATA_WARNING,
     "step-spikes": SPIKES_WARNING,
 }
-_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 _MEANWHILE: Final = (
     " Steps become longer meanwhile: to allocate, keep and collect ever more may be why."
 )
@@ -73,7 +72,7 @@ def _both(first: tuple[Advice, ...], second: tuple[Advice, ...]) -> tuple[Advice
 
 
 def _worse(one: Finding, other: Finding) -> Severity:
-    return min(one.severity, other.severity, key=_ORDER.index)
+    return min(one.severity, other.severity, key=GRAVITY.__getitem__)
 
 
 def _memory_first(by_rule: dict[str, Finding]) -> None:
@@ -84,5 +83,5 @@ def _memory_first(by_rule: dict[str, Finding]) -> None:
     if growth.steps is None or slower.steps is None or slower.steps[1] < growth.steps[1] - 1:
         return
     beside = [by_rule[rule] for rule in ("slowdown", "step-spikes") if rule in by_rule]
-    worst = min((growth, *beside), key=lambda one: _ORDER.index(one.severity)).severity
+    worst = min((growth, *beside), key=lambda one: GRAVITY[one.severity]).severity
     by_rule["memory-growth"] = replace(growth, severity=worst, summary=growth.summary + _MEANWHILE)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dsprof.charts import SYMBOL, first_cause, on_time, problem_line
+from dsprof.events import GRAVITY
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
@@ -81,7 +82,7 @@ def _name(kind: object) -> str:
 def _problem_table(problems: pd.DataFrame) -> Table:
     """One row per problem; those that differ in nothing but a number and the rank share one."""
     cause = problems["root_cause"].fillna(False).astype(bool)
-    weight = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
+    weight = problems["severity"].astype(str).map(GRAVITY)
     shape = problems["text"].fillna("").astype(str).str.replace(r"\d+", "#", regex=True)
     kind = problems["kind"].astype(str)
     launch = problems["segment"].fillna(0).astype(int)

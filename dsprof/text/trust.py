@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.events import PROBLEMS
+from dsprof.events import GRAVITY, PROBLEMS
 from dsprof.findings.quotes import quoted
 from dsprof.text import words
 from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
@@ -24,7 +24,6 @@ _PROBLEMS: Final = 5
 _SHAPES: Final = 3
 _SILENCES: Final = 4
 _TEXT: Final = 200
-_ORDER: Final = {"critical": 0, "warning": 1, "info": 2}
 
 
 def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
@@ -32,7 +31,7 @@ def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
     order = pd.DataFrame(
         {
             "later": ~problems["root_cause"].fillna(False).astype(bool),
-            "weight": problems["severity"].astype(str).map(_ORDER).fillna(len(_ORDER)),
+            "weight": problems["severity"].astype(str).map(GRAVITY),
         }
     )
     return problems.loc[order.sort_values(["later", "weight"], kind="stable").index]
