@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +14,14 @@ from dsprof.findings.advice import bf16, change, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.skips import cut_off, halvings_at_start, of_how_many, overflows, skips_of
+from dsprof.findings.skips import (
+    ATTEMPTED,
+    cut_off,
+    halvings_at_start,
+    of_how_many,
+    overflows,
+    skips_of,
+)
 from dsprof.findings.standstill import standstill
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,
@@ -195,9 +201,6 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
 _FEW_ARE_NORMAL: Final = (
     " Medium confidence: a few skips at the start are normal, many in a row are not."
 )
-_ATTEMPTED: Final = re.compile(
-    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?)(?:,|$)"
-)
 
 
 def _even(floor: float | None) -> str:
@@ -216,7 +219,7 @@ def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
     """The loss scale of the last overflow that tells it, if 1 or below: nothing was scaled."""
     lines = overflows(facts.run)
     lines = lines if engine is None else lines[lines["engine"] == engine]
-    scales = lines["text"].astype("string").str.extract(_ATTEMPTED)[0].dropna()
+    scales = lines["text"].astype("string").str.extract(ATTEMPTED)[0].dropna()
     scale = float(scales.iloc[-1]) if len(scales) else None
     return scale if scale is not None and scale <= 1 else None
 

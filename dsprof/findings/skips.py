@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
 #: Ranks tell of the same skip within so much time.
 _ONE_MOMENT: Final = pd.Timedelta(1, "s")
-_LOWERED: Final = re.compile(
-    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?), "
-    r"reducing to (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?)"
-)
-_HELD: Final = re.compile(
-    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?), but hysteresis"
-)
+_SCALE: Final = r"(\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)"
+#: The loss scale at which an overflow line says that gradients overflowed.
+ATTEMPTED: Final = rf"Attempted loss scale: {_SCALE}(?:,|$)"
+_LOWERED: Final = re.compile(rf"{ATTEMPTED} reducing to {_SCALE}")
+_HELD: Final = re.compile(rf"{ATTEMPTED} but hysteresis")
 _ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
 
 

@@ -69,6 +69,13 @@ def test_only_skips_before_the_scale_grows_could_be_spared_by_a_lower_one_at_the
     assert power.to == "lower by up to 1"
 
 
+def test_a_scale_so_large_that_it_is_printed_with_an_exponent_was_halved_too() -> None:
+    scales = [f"{2.0**power}, reducing to {2.0 ** (power - 1)}" for power in (64, 63, 62)]
+    assert scales[0].startswith("1.8446744073709552e+19")
+    lines = [_SCALER.format(n, _SKIPS + text) for n, text in enumerate(scales)]
+    assert halvings_at_start(run_of_text(*lines)) == (3, 0)
+
+
 def test_a_skip_that_only_uses_up_hysteresis_halves_nothing() -> None:
     texts = [
         "65536, reducing to 65536",
