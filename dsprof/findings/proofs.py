@@ -76,7 +76,7 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     """The line that says how long one step took, or how fast it was, or has its timers."""
     step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
     metric = _STATED.get(str(row["seconds_from"]), "")
-    told = _of_step(facts.run.told, row)
+    told = of_step(facts.run.told, row)
     told = told[(told["name"] == metric).to_numpy(dtype=bool)]
     if row["seconds_from"] == "rated" and told.empty:
         return _by_timers(facts, row, f"{step}: {takes}, computed from its timers")
@@ -94,7 +94,7 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
 
 def mark_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     """The line of a step that nothing times, with its loss where it has one."""
-    told = _of_step(facts.run.told, row)
+    told = of_step(facts.run.told, row)
     told = told[((told["name"] == "loss") & (told["value"] == row["loss"])).to_numpy(dtype=bool)]
     if told.empty:
         return row_evidence(row, f"step {whole(row['step']):,}")
@@ -103,7 +103,7 @@ def mark_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
 
 def _by_timers(facts: Facts, row: pd.Series[Any], text: str) -> Evidence:
     """The line of the step's largest timer, which mostly has the others, too."""
-    phases = _of_step(facts.run.phases, row)
+    phases = of_step(facts.run.phases, row)
     outer = phases[phases["parent"].isna().to_numpy(dtype=bool)]
     if outer.empty:
         return row_evidence(row, text)
@@ -123,7 +123,7 @@ def _time_of_day(at: pd.Timestamp) -> str:
     return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1000:03}" if at.microsecond else "")
 
 
-def _of_step(rows: pd.DataFrame, row: pd.Series[Any]) -> pd.DataFrame:
+def of_step(rows: pd.DataFrame, row: pd.Series[Any]) -> pd.DataFrame:
     """Rows of the step of `row`."""
     for key in ("step", "segment", "engine"):
         rows = rows[(rows[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
