@@ -42,7 +42,8 @@ OTHER_WORK: Final = "the stages of a pipeline do different work: their ranks can
 
 
 class Spread(NamedTuple):
-    """How far the ranks lie apart in one timer, seconds per step, and its last line."""
+    """How far the ranks lie apart in a timer, or in all of a class and then the widest one's name,
+    in seconds per step; and the last line of that timer."""
 
     name: str
     least: float
@@ -153,18 +154,6 @@ def _widest(rows: pd.DataFrame) -> Spread | None:
     return Spread(name, least, greatest, rows[rows["name"] == name].iloc[-1])
 
 
-class Bounds(NamedTuple):
-    """Between what times every rank spends in timers of one class, seconds per step.
-
-    `last` is the widest timer's last line: the slowest rank took `seconds` in it, the quickest
-    `least`.
-    """
-
-    least: float
-    greatest: float
-    last: pd.Series[Any]
-
-
 class _Told(NamedTuple):
     """A rule that judges a class, how the class reads in a title, and the rule's thresholds."""
 
@@ -205,8 +194,6 @@ def between(rule: str, facts: Facts) -> list[Finding]:
         return []
     if severity is Severity.CRITICAL and grade(least, asked.warning, asked.critical) != severity:
         severity = Severity.WARNING  # of the slowest rank alone
-    name = str(known.last["name"])
-    span = f"{format_seconds(known.least)} to {format_seconds(known.greatest)}"
     return [
         Finding(
             rule=rule,
@@ -214,27 +201,30 @@ def between(rule: str, facts: Facts) -> list[Finding]:
             title=f"{format_share(least)} to {format_share(greatest)} of a step is {asked.words}, "
             "depending on the rank",
             summary=f"Of each timer the log states the fastest and the slowest rank: every rank "
-            f"spends {span} of {format_seconds(step)} per step in these timers. How the step of "
+            f"spends {known.words} of {format_seconds(step)} per step in these timers. How the step of "
             "one rank is divided is not known, since the longest times are those of several "
             "ranks. Medium confidence: it does not say how many ranks are slow.",
             share=least,
             seconds_per_step=known.least,
-            phase=name,
-            evidence=(Spread(name, known.least, known.greatest, known.last).proof,),
-            advice=(
-                Advice("--timing-log-option", "minmax", "all", "prints the time of each rank"),
-                *record(facts, WHO_IS_LATE),
-            ),
+            phase=known.name,
+            evidence=(known.proof,),
+            advice=_each_rank(facts),
             confidence="medium",
         )
     ]
+
+
+def _each_rank(facts: Facts) -> tuple[Advice, ...]:
+    """What tells of each rank, and so who is late."""
+    minmax = Advice("--timing-log-option", "minmax", "all", "prints the time of each rank")
+    return (minmax, *record(facts, WHO_IS_LATE))
 
 
 def _undivided(facts: Facts) -> bool:
     return bool(facts.run.repairs["name"].isin(["maxima-exceed-step", "maxima-of-parts"]).any())
 
 
-def _bounds(facts: Facts, of: Class) -> Bounds | None:
+def _bounds(facts: Facts, of: Class) -> Spread | None:
     """Sums over the outermost timers of a class, as the log has them: a repair leaves parts out.
 
     A sum of the least times is at most what any rank needs for all of them, that of the greatest
@@ -251,7 +241,7 @@ def _bounds(facts: Facts, of: Class) -> Bounds | None:
         return None
     sums = both.groupby(list(STEP))[["least", "seconds"]].sum().mean()
     last = both.iloc[int(both["seconds"].to_numpy(dtype=float).argmax())]
-    return Bounds(float(sums["least"]), float(sums["seconds"]), last)
+    return Spread(str(last["name"]), float(sums["least"]), float(sums["seconds"]), last)
 
 
 def _outermost(facts: Facts, of: Class) -> list[str]:
@@ -304,10 +294,7 @@ def waits_for_some_rank(facts: Facts) -> list[Finding] | str | None:
             evidence=tuple(
                 one.proof for one in (told.own, told.inside, told.meeting) if one is not None
             ),
-            advice=(
-                Advice("--timing-log-option", "minmax", "all", "prints the time of each rank"),
-                *record(facts, WHO_IS_LATE),
-            ),
+            advice=_each_rank(facts),
             gain=(0.0, told.own.seconds),
             confidence="medium",
         )
