@@ -176,23 +176,12 @@ def _recorded(facts: Facts) -> list[Finding]:
     ]
 
 
-_LARGER: Final = (
-    Advice(
-        "batches of forwards without a backward",
-        "",
-        "larger",
-        "without backward and optimizer more samples fit, and fewer batches are run",
-    ),
-)
+_FEWER: Final = "without backward and optimizer more samples fit, and fewer batches are run"
+_LARGER: Final = (Advice("batches of forwards without a backward", "", "larger", _FEWER),)
 _ADVICE: Final = (
     Advice("eval_steps", "", "twice as many, or more", "half as many evaluations cost half"),
     Advice("evaluation data set", "", "a part of it", "half as many batches cost half"),
-    Advice(
-        "per_device_eval_batch_size",
-        "",
-        "larger",
-        "without backward and optimizer more samples fit, and fewer batches are run",
-    ),
+    Advice("per_device_eval_batch_size", "", "larger", _FEWER),
 )
 
 
