@@ -32,6 +32,10 @@ class Growth:
     steps: tuple[int, int]  # the first and the last of them
     row: int  # index of the last row in the memory view
 
+    @property
+    def of_host(self) -> bool:
+        return self.name.startswith("host_")
+
 
 def capacity(meta: Mapping[str, Any], problems: pd.DataFrame) -> float | None:
     """Memory of one GPU in bytes, from the recording or an out-of-memory message; None if neither

@@ -65,8 +65,9 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
     if not growing:
         return []
     worst = max(growing, key=lambda growth: growth.last - growth.first)
-    ranks = tuple(sorted({growth.rank for growth in growing if growth.rank is not None}))
-    where = "host memory" if worst.name.startswith("host_") else "GPU memory"
+    alike = [growth for growth in growing if growth.of_host == worst.of_host]
+    ranks = tuple(sorted({growth.rank for growth in alike if growth.rank is not None}))
+    where = "Host memory" if worst.of_host else "GPU memory"
     more = worst.last - worst.first
     row = facts.run.memory.iloc[worst.row]
     per_step = more / max(1, worst.steps[1] - worst.steps[0])
@@ -74,7 +75,7 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="memory-growth",
             severity=Severity.WARNING if grave else Severity.INFO,
-            title=f"{where[0].upper()}{where[1:]} grows by {format_bytes(more)} between steps "
+            title=f"{where} grows by {format_bytes(more)} between steps "
             f"{worst.steps[0]:,} and {worst.steps[1]:,}",
             summary=f"{worst.name} rises from {format_bytes(worst.first)} to "
             f"{format_bytes(worst.last)}, {format_share(worst.rising)} of its tenths above the one "

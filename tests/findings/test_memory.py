@@ -42,6 +42,17 @@ def test_a_gaudi_that_its_trainers_dicts_show_nearly_full_is_told() -> None:
     assert found.title == "GPU memory is 98 % full"
 
 
+def test_growing_host_memory_is_not_told_of_ranks_whose_gpu_memory_grows() -> None:
+    rows = [
+        memory(name, step, rank=rank, bytes=2 * GIB + step * more * GIB)
+        for step in range(1, 61)
+        for name, rank, more in (("host_process", 0, 0.2), ("allocated", 1, 0.1))
+    ]
+    found = one(run_of([*steps(60, WELL), *rows]), "memory-growth")
+    assert found.title.startswith("Host memory grows")
+    assert found.ranks == (0,)
+
+
 def test_97_percent_is_critical() -> None:
     run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=78 * GIB), CARD])
     assert one(run, "memory-pressure").severity is Severity.CRITICAL
