@@ -14,7 +14,7 @@ from dsprof.recording.table import distinct
 from dsprof.run.durations import ENOUGH, whole_steps
 from dsprof.run.longest import longest_part
 from dsprof.run.stretches import steps_of
-from dsprof.run.table import numbers, where, within
+from dsprof.run.table import STEP, numbers, where, within
 
 #: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.
 _WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")
@@ -235,7 +235,7 @@ def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
 
 def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """The phases of `steps` (from `main_steps`)."""
-    return within(steps, phases, "segment", "engine", "step")
+    return within(steps, phases, *STEP)
 
 
 #: Columns taken from a phase's last row, and new names for some of them in the table.
@@ -273,10 +273,3 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     table.insert(1, "seconds", total / max(1.0, ranks.sum()))
     largest_first: pd.DataFrame = table.sort_values("seconds", ascending=False, kind="stable")
     return largest_first
-
-
-def shares(breakdown: Breakdown) -> dict[str, float]:
-    """Share of the step per class, 0 to 1; empty if the step's seconds are unknown or 0."""
-    if not breakdown.seconds or not np.isfinite(breakdown.seconds):
-        return {}
-    return {name: value / breakdown.seconds for name, value in breakdown.classes.items()}

@@ -202,8 +202,8 @@ def between(rule: str, facts: Facts) -> list[Finding]:
             "depending on the rank",
             summary=f"Of each timer the log states the fastest and the slowest rank: every rank "
             f"spends {known.words} of {format_seconds(step)} per step in these timers. How the "
-            "step of one rank is divided is not known, since the longest times are those of several "
-            "ranks. Medium confidence: it does not say how many ranks are slow.",
+            "step of one rank is divided is not known, since the longest times are those of "
+            "several ranks. Medium confidence: it does not say how many ranks are slow.",
             share=least,
             seconds_per_step=known.least,
             phase=known.name,

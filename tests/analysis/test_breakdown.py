@@ -13,7 +13,6 @@ from dsprof.analysis.breakdown import (
     breakdown_of,
     main_steps,
     pipeline_phases,
-    shares,
 )
 from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
@@ -128,15 +127,11 @@ def test_steps_known_as_a_whole_are_averaged_alone_if_they_are_enough_or_timers_
     assert main_steps(run.steps)["step"].tolist() == steps
 
 
-def test_shares_are_of_the_step_and_of_none_that_took_no_time() -> None:
-    def mean(seconds: float) -> Breakdown:
-        classes = {"compute": 1.0, "wait": 0.5}
-        return Breakdown(seconds, classes, pd.DataFrame(), windows=1, first=1, last=1)
-
-    assert shares(mean(2.0)) == {"compute": 0.5, "wait": 0.25}
-    assert shares(mean(0.0)) == shares(mean(float("nan"))) == {}
-    assert mean(2.0).of("compute", "wait", "data") == 1.5
-    assert mean(2.0).of("data") is None
+def test_classes_that_a_source_does_not_tell_add_nothing_and_alone_are_unknown() -> None:
+    classes = {"compute": 1.0, "wait": 0.5}
+    mean = Breakdown(2.0, classes, pd.DataFrame(), windows=1, first=1, last=1)
+    assert mean.of("compute", "wait", "data") == 1.5
+    assert mean.of("data") is None
 
 
 def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_launch_too() -> None:
