@@ -11,7 +11,7 @@ from dsprof.events import Class, Kind
 from dsprof.recording.table import EVALUATION, FLAVOUR
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
-from dsprof.run.table import among, of_kind, where, within
+from dsprof.run.table import STEP, among, of_kind, where, within
 
 _BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
@@ -20,8 +20,6 @@ IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
 _LOADS: Final = ("load-checkpoint", "load_checkpoint")
 _SAVE: Final = ["segment", "engine", "step", "seconds", "source", "line"]
-#: What tells saves apart that several ranks time.
-_ONE: Final = ["segment", "engine", "step"]
 #: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
 #: At least so many stretches without a save must be known to tell what steps take without one.
@@ -48,7 +46,7 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
-    known = slowest[slowest["step"].notna()].drop_duplicates(_ONE, keep="last")
+    known = slowest[slowest["step"].notna()].drop_duplicates([*STEP], keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
 
 
@@ -77,9 +75,9 @@ def _behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 def _by_rank(rows: pd.DataFrame) -> pd.DataFrame:
     """The longest row of each step and rank, with the seconds of all of them."""
     rows = rows.sort_values("seconds", kind="stable")
-    one = [rows[name] for name in (*_ONE, "rank")]
+    one = [rows[name] for name in (*STEP, "rank")]
     together = rows.groupby(one, dropna=False, observed=True)["seconds"].transform("sum")
-    return rows.assign(seconds=together).drop_duplicates([*_ONE, "rank"], keep="last").sort_index()
+    return rows.assign(seconds=together).drop_duplicates([*STEP, "rank"], keep="last").sort_index()
 
 
 def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:
@@ -110,7 +108,7 @@ def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
     In a hand-written loop rank 0 may save alone. The others then wait for it in their next
     collective, so the wait is at most their exposed communication of that step.
     """
-    step = ["segment", "engine", "step"]
+    step = [*STEP]
     saving = phases[phases["class"] == Class.CHECKPOINT]
     rows = within(saving.drop_duplicates(step), phases, *step)
     rows = rows[rows["rank"].notna()].astype(dict.fromkeys([*step, "rank"], "int64"))
@@ -179,10 +177,9 @@ def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
     `apart`]
     """
     others = happened_in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
-    key = ["segment", "engine", "step"]
-    left_out = evaluated(events).query("evaluated > 0").sort_values(key)
+    left_out = evaluated(events).query("evaluated > 0").sort_values([*STEP])
     bars = where(apart, apart["seconds_from"].eq("bar").fillna(False).to_numpy(bool))
-    told = within(left_out, bars, *key).index
+    told = within(left_out, bars, *STEP).index
     return pd.Series(apart.index.isin(others[~others.isin(told)]), apart.index)
 
 

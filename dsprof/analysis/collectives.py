@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.ranks import compared_steps
 from dsprof.run.table import (
+    STEP,
     Codes,
     Numbers,
     among,
@@ -106,8 +107,8 @@ def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """
     total = comm["total"].to_numpy(bool)
     if not total.any():
-        return within(steps, comm, "segment", "engine", "step")
-    return where(comm, total | (positions(steps, comm, "segment", "engine", "step") >= 0))
+        return within(steps, comm, *STEP)
+    return where(comm, total | (positions(steps, comm, *STEP) >= 0))
 
 
 def told_once(comm: pd.DataFrame) -> pd.DataFrame:

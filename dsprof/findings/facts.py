@@ -83,7 +83,7 @@ class Facts:
         """
         if len(self.steps) != 1 or not self.steps["warm_up"].iloc[0]:
             return None
-        lines = within(self.steps, self.run.told, "segment", "engine", "step")
+        lines = within(self.steps, self.run.told, *STEP)
         if (lines["steps"] > 1).any():  # a mean over a window of steps
             return None
         if self.run.counted and not self._begins:  # an excerpt from anywhere

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.pauses import lasting
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import among, of_kind, where
+from dsprof.run.table import STEP, among, of_kind, where
 from dsprof.units import format_seconds, format_share
 
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
@@ -75,7 +75,7 @@ def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     if bars.empty:
         return bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0), lasted=np.nan)
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
-    table = pd.concat(found).drop_duplicates(["segment", "engine", "step"], ignore_index=True)
+    table = pd.concat(found).drop_duplicates([*STEP], ignore_index=True)
     usual = table.groupby(["segment", "engine"])["seconds"].transform("median")
     paused = lasting(table["seconds"], usual, table["covers"])
     return table.assign(seconds=table["seconds"].mask(paused.notna()), lasted=paused)

@@ -9,7 +9,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.phases import CLOSING
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, keys, known_rank, of_kind, where
+from dsprof.run.table import STEP, among, keys, known_rank, of_kind, where
 from dsprof.run.versions import is_older
 from dsprof.run.zero import ENGINE_TIMERS
 
@@ -52,10 +52,7 @@ def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
     """see_memory_usage collects garbage on rank 0 inside the backward timers."""
     looks = events[(events["pattern"] == "deepspeed_memory.see_memory") & events["step"].notna()]
     looks = looks[looks["name"] == "max_allocated"]
-    if (
-        not len(looks)
-        or looks.groupby(keys(looks, "segment", "engine", "step")).size().median() < 4
-    ):
+    if not len(looks) or looks.groupby(keys(looks, *STEP)).size().median() < 4:
         return events, None  # it looks before and after forward, backward and step
     names = ("backward", "backward_allreduce")
     rows = events[(events["kind"] == Kind.PHASE) & events["name"].isin(names)]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, where
+from dsprof.run.table import STEP, among, where
 from dsprof.units import format_seconds
 
 HYBRID: Final = "deepspeed_chat.hybrid"
@@ -25,7 +25,6 @@ LITGPT: Final = ("litgpt.step", "litgpt.micro_batch")
 NANOGPT: Final = ("loops.nanogpt", "loops.nanogpt_evaluation")
 _ASIDE: Final = ("validation", "save_checkpoint")
 _ROUNDED: Final = 1.001
-_TURN: Final = ["segment", "engine", "step"]
 
 
 def several_batches(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001  # a Defect
@@ -36,11 +35,11 @@ def several_batches(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: A
     """
     printed = among(events["pattern"], [HYBRID]) & events["step"].notna().to_numpy()
     rows = where(events, printed)
-    lines = rows.groupby(_TURN)["record"].nunique()
+    lines = rows.groupby([*STEP])["record"].nunique()
     usual = int(lines.median()) if len(lines) else 1
     if usual < 2:
         return events, None
-    by = [*_TURN, "name"]
+    by = [*STEP, "name"]
     timed = rows[rows["seconds"].notna()]
     all_there = timed.groupby(by, observed=True)["record"].transform("nunique") == usual
     sums = timed.groupby(by, observed=True)["seconds"].transform("sum")
@@ -123,7 +122,7 @@ def last_batch_alone(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: 
     if timed.empty or counted.empty:
         return events, None
     many = round((counted["value"] / counted["step"]).median())
-    if timed.groupby(_TURN)["record"].nunique().median() >= many:
+    if timed.groupby([*STEP])["record"].nunique().median() >= many:
         return events, None
     seconds = events["seconds"].copy()
     seconds.loc[timed.index] = float("nan")
