@@ -36,10 +36,10 @@ from dsprof.findings.bounds import bounded, modest
 from dsprof.findings.extremes import between
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
-from dsprof.findings.megatron import for_megatron, for_nemo, for_others
 from dsprof.findings.same_cause import told_once
 from dsprof.findings.unnumbered import unnumbered
 from dsprof.findings.unseen import doubted
+from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others
 
 if TYPE_CHECKING:
     from dsprof.run import Run

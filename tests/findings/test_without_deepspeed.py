@@ -11,7 +11,7 @@ import dsprof.findings
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
-from dsprof.findings.megatron import for_megatron, for_nemo, for_others
+from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others
 from tests.findings.plants import Row, one, problem, rules, run_of, steps
 from tests.loaded import run_of_text
 
@@ -62,7 +62,7 @@ def settings() -> list[str]:
     code = "".join(
         path.read_text(encoding="utf-8")
         for path in Path(str(dsprof.findings.__file__)).parent.glob("*.py")
-        if path.name != "megatron.py"
+        if path.name != "without_deepspeed.py"
     )
     keys = set(re.findall(r'"((?:zero_optimization|fp16|bf16|checkpoint)\.[a-z_.]+)"', code))
     plain = {
