@@ -37,6 +37,7 @@ _TRIED: Final = re.compile(
     r"|memory allocation of (\d{1,19} bytes)"
 )
 _NEAR: Final = 10  #: lines
+_SAID_BEHIND: Final = ("refused", "out_of_memory_message")  #: of a message broken into lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
 _NAMES_VICTIM: Final = re.compile(
     r"^Out of memory: Kill|^oom-kill:"
@@ -133,6 +134,7 @@ def oom(facts: Facts) -> list[Finding] | str:
     row = row if who is None else who.failure
     host = row["kind"] == "host-oom"
     asked = _asked_for(facts.run, row)
+    message = _message(facts.run, row)
     limit = None if host else capacity(facts.run.meta, rows)
     of = f" on a GPU of {format_bytes(limit)}" if limit else ""
     return [
@@ -142,8 +144,8 @@ def oom(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + (f": it was refused {asked}" if host and asked else ""),
             summary=(f"It asked for {asked} more{of}. " if asked and not host else "")
             + _said_of_place(facts.run, row)
-            + _said_of_others(str(row["text"]))
-            + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
+            + _said_of_others(message)
+            + (_FRAGMENTED if _fragmented(message) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_of_named(who),
@@ -164,13 +166,27 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     tried = _TRIED.search(str(row["text"]))
     if tried:
         return _in_units(tried[1] or tried[2])
+    behind = _just_behind(run, row)
+    told = behind.loc[behind["name"] == "refused", "bytes"]
+    return format_bytes(float(told.iloc[0])) if len(told) else ""
+
+
+def _message(run: Run, row: pd.Series[Any]) -> str:
+    """All that PyTorch said of it, also where the message was broken into lines."""
+    behind = _just_behind(run, row)
+    told = behind.loc[behind["name"].isin(_SAID_BEHIND), "text"].dropna()
+    return " ".join([str(row["text"]), *told])
+
+
+def _just_behind(run: Run, row: pd.Series[Any]) -> pd.DataFrame:
+    """What the same process, or of the same device, says behind it, up to its next failure."""
     events = run.told
     behind = events["line"] - row["line"] if pd.notna(row["line"]) else math.inf
     near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
     by = "value" if pd.notna(row["value"]) else "rank"  # NCCL says the device
     same = events[by].isna() if pd.isna(row[by]) else events[by] == row[by]
-    told = events.loc[near & (events["name"] == "refused") & same.fillna(False), "bytes"]
-    return format_bytes(float(told.iloc[0])) if len(told) else ""
+    told = events[near & same.fillna(False)]
+    return told[~(told["kind"].eq("problem") & told["name"].eq("oom")).cummax()]
 
 
 def _in_units(said: str) -> str:
@@ -236,11 +252,12 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         cures = _parameter_memory(facts)
     elif _inside(facts.run, row, "raised_in_evaluation"):
         cures = _EVALUATION_MEMORY
-    if _said_of_others(str(row["text"])):
+    message = _message(facts.run, row)
+    if _said_of_others(message):
         return (_SHARED, *cures)
     if cures == _EVALUATION_MEMORY:
         return cures
-    if _fragmented(str(row["text"])):
+    if _fragmented(message):
         return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
     return cures
 

@@ -278,6 +278,23 @@ def test_an_out_of_memory_message_that_was_broken_into_lines_keeps_its_size(who:
     assert "It asked for 2.00 GiB more." in one(run, "oom").summary
 
 
+def test_other_processes_are_seen_in_an_out_of_memory_message_that_was_broken_into_lines() -> None:
+    run = run_of_text(
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory.\n",
+        "[rank0]: Tried to allocate 32.00 MiB.\n",
+        "[rank0]: GPU 0 has a total capacity of 31.74 GiB of which 18.81 MiB is free.\n",
+        "[rank1]: Process 11 has 9.42 GiB memory in use.\n",
+        "[rank0]: Process 907 has 2.42 GiB memory in use.\n",
+        "[rank0]: Including non-PyTorch memory, this process has 29.25 GiB memory in use.\n",
+        "[rank0]: Of the allocated memory 28.50 GiB is allocated by PyTorch,\n",
+        "[rank0]: and 120.50 MiB is reserved by PyTorch but unallocated.\n",
+    )
+    found = one(run, "oom")
+    assert "would have been enough: 2.42 GiB (process 907). " in found.summary
+    assert "memory is fragmented" in found.summary
+    assert found.advice[0].setting == "nvidia-smi on that host"
+
+
 def test_the_kernels_summary_of_a_kill_says_which_limit_was_reached() -> None:
     text = "oom-kill:constraint=CONSTRAINT_{},nodemask=(null),cpuset=/,task=python3,pid=4101"
     found = one(run_of([problem("host-oom", text.format("MEMCG"))]), "oom")
