@@ -185,8 +185,8 @@ def _just_behind(run: Run, row: pd.Series[Any]) -> pd.DataFrame:
     near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
     by = "value" if pd.notna(row["value"]) else "rank"  # NCCL says the device
     same = events[by].isna() if pd.isna(row[by]) else events[by] == row[by]
-    told = events[near & same.fillna(False)]
-    return told[~(told["kind"].eq("problem") & told["name"].eq("oom")).cummax()]
+    told: pd.DataFrame = events[near & same.fillna(False)]
+    return told.loc[~(told["kind"].eq("problem") & told["name"].eq("oom")).cummax()]
 
 
 def _in_units(said: str) -> str:
