@@ -55,6 +55,22 @@ def test_the_launchers_traceback_that_breaks_off_hides_no_exit_code() -> None:
     ) == [("exit", "exitcode 1, local rank 7, pid 153932")]
 
 
+def test_a_summary_of_torchrun_that_ends_right_behind_its_exception_breaks_off_nowhere() -> None:
+    assert causes(
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : 1 (pid: 10229) ",
+        "  traceback : Traceback (most recent call last):",
+        '    File "train.py", line 7, in main',
+        '      raise RuntimeError("the tokenizer folder is missing")',
+        "  RuntimeError: the tokenizer folder is missing",
+    ) == [
+        ("root-cause", "exitcode 1"),
+        ("exception", "RuntimeError: the tokenizer folder is missing"),
+    ]
+
+
 @pytest.mark.parametrize("before", [0, 2000])
 def test_an_exception_in_an_evaluation_is_known_as_one_anywhere(before: int) -> None:
     rest = ["a line of 40 characters that means nothing\n"] * before
