@@ -38,6 +38,15 @@ _BY_KIND: Final = {
             "this log gives no reason; no rank caused it",
         ),
     ),
+    "not-admitted": (
+        Advice(
+            "kubectl describe node, logs of the device plugin",
+            "",
+            "see how many devices it offers, and which are healthy",
+            "the node could not hand out the devices that the scheduler had counted",
+        ),
+        Advice("the pod", "", "delete it and start it again", "Kubernetes does not try it twice"),
+    ),
     "overflow-limit": (
         Advice("bf16.enabled", "", "true", "same range as fp32: no loss scale needed"),
         Advice("learning rate", "", "lower", "a diverged model overflows at any scale"),

@@ -38,6 +38,7 @@ ENDED: Final = {
     "ssh-refused": "could not be reached over ssh",
     "port-in-use": "could not open the launcher's port: it is taken",
     "cancelled": "was ended by the scheduler",
+    "not-admitted": "was not admitted by its node",
     "overflow-limit": "ended because the loss scale cannot shrink any further",
     "checkpoint-failed": "could not write a checkpoint",
     "build-failed": "could not build an extension",
@@ -209,6 +210,8 @@ def _who(row: pd.Series[Any]) -> str:
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
     if row["kind"] == "command":
         return "The command"
+    if row["kind"] == "not-admitted":
+        return "A pod"
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     if of_launcher(row):

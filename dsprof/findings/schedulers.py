@@ -23,7 +23,7 @@ _BY_REASON: Final = {
         "more; or fewer workers of data loaders, less on the host",
         "the scheduler ended the job, which took more than that",
     ),
-    r"PREEMPTION|REQUEUE": Advice(
+    r"PREEMPTION|REQUEUE|^Preempted ": Advice(
         "checkpoints",
         "",
         "often, and resume from the last one",

@@ -58,6 +58,7 @@ COLUMNS: Final = (
 _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
     "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments", "gpu-lost", "gpu-error",
+    "not-admitted",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
@@ -98,7 +99,7 @@ _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 _SENT: Final = r"got signal \d"  # what torchrun was sent, which it says at once and at its end
 
 #: A scheduler's words of why it ended a job.
-_REASON: Final = r"DUE TO|exceeded|TERM_|low on resource"
+_REASON: Final = r"DUE TO|exceeded|TERM_|low on resource|^Preempted "
 _JOB: Final = r"^\*\*\* (?:STEP|JOB) (\d{1,12})"
 
 #: What a traceback passes through is told of the step that it ended.

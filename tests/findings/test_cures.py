@@ -125,6 +125,21 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
     assert [advice.setting for advice in found.advice] == [setting]
 
 
+def test_a_pod_that_its_node_did_not_admit_is_said_and_its_devices_are_looked_for() -> None:
+    said = "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu"
+    found = one(run_of([problem("not-admitted", said)]), "rank-died")
+    assert found.title.startswith("A pod was not admitted by its node: Allocate failed")
+    assert found.advice[0].setting.startswith("kubectl describe node")
+
+
+@pytest.mark.parametrize(
+    "said", ["Preempted by pod 6a0f on node gpu-7", "Preempted in order to admit critical pod"]
+)
+def test_a_pod_that_was_preempted_is_advised_to_resume(said: str) -> None:
+    found = one(run_of([problem("cancelled", said)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == ["checkpoints"]
+
+
 @pytest.mark.parametrize(
     ("resource", "setting"),
     [
