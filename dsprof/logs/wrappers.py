@@ -142,6 +142,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, rb" {0,6}(?P<task>\d{1,6}): "),
     (False, _GREP),
     (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
+    (False, rb"slurmstepd-" + _HOST + rb": "),  # Slurm's daemon, where it names its node
     (False, _NAMED + _HOST + rb":(?! line \d{1,6}: ) ?"),  # not a shell's script and its line
     # quoted mail, editor line numbers, numbered dumps, cat -n and nl, indentation
     (False, rb"[>\s]{1,400}"),

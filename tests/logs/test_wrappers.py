@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED, "host": "10.42.3.208"},
     ),
     "pdsh": (b"worker-1: ", {"host": "worker-1"}),
+    "slurmstepd": (b"slurmstepd-node7: ", {"host": "node7"}),
     "srun": (b" 3: ", {"host": "task 3"}),
     "mpirun": (b"[1,5]<stdout>:", {"rank": 5}),
     "mpirun with a time": (
