@@ -112,6 +112,12 @@ _BY_KIND: Final = {
 
 #: Kinds of failure that are cured otherwise where their text holds this.
 _BY_KIND_AND_TEXT: Final = {
+    ("exit", "Back-off restarting"): Advice(
+        "kubectl logs --previous",
+        "",
+        "see the container's own last lines",
+        "the event does not say why it ends again and again",
+    ),
     ("left", "ended in good order"): Advice(
         "number of steps of each rank",
         "",

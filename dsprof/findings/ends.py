@@ -68,6 +68,7 @@ _CLOSER: Final = {
     ("exception", " by GPU node-"): "was ended by its GPU's runtime",
     ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
     **{("exception", words): "found its memory damaged" for words in _DAMAGED},
+    ("exit", "Back-off restarting"): "ended again and again",
     ("left", "in good order"): "finished before the others",
 }
 

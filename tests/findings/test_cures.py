@@ -125,6 +125,12 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
     assert [advice.setting for advice in found.advice] == [setting]
 
 
+def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own_log() -> None:
+    found = one(run_of([problem("exit", "Back-off restarting failed container a")]), "rank-died")
+    assert found.title == "A process ended again and again: Back-off restarting failed container a"
+    assert [advice.setting for advice in found.advice] == ["kubectl logs --previous"]
+
+
 def test_a_pod_that_its_node_did_not_admit_is_said_and_its_devices_are_looked_for() -> None:
     said = "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu"
     found = one(run_of([problem("not-admitted", said)]), "rank-died")

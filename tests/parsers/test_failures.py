@@ -69,6 +69,14 @@ def test_a_summary_of_torchrun_that_ends_right_behind_its_exception_breaks_off_n
     assert [*told["text"]] == ["exitcode 1", "RuntimeError: the tokenizer folder is missing"]
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1"])
+def test_an_address_that_every_host_has_names_no_host(address: str) -> None:
+    died = "A worker died or was killed while executing a task by an unexpected system error. "
+    told = problems(f"(raylet) {died}Node ID: 56cd Worker IP address: {address} Worker port: 10002")
+    assert [*told["kind"]] == ["exception"]
+    assert told["host"].isna().all()
+
+
 @pytest.mark.parametrize("before", [0, 2000])
 def test_an_exception_in_an_evaluation_is_known_as_one_anywhere(before: int) -> None:
     rest = ["a line of 40 characters that means nothing\n"] * before
