@@ -173,7 +173,7 @@ def _is_trainer(facts: Facts) -> bool:
 def _draws_bars(facts: Facts) -> bool:
     """Whether a bar is all that shows the loop around the engine, which may be the Trainer."""
     known = facts.run.meta.get("framework") not in (None, "deepspeed")
-    return not known and bool(facts.run.told["name"].eq("bar_position").any())
+    return not known and bool(facts.run.told["name"].eq("bar_total").any())  # its bar knows its end
 
 
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:

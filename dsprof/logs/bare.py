@@ -68,7 +68,8 @@ def _steps_from_ends(source: Source, bare: np.ndarray, ends: np.ndarray) -> np.n
 def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndarray:
     """Position of the training bar at each record, -1 where no bar can be the training's."""
     unknown = np.full(len(bare), NONE, np.int64)
-    bars = those(launch, source.bar[launch] >= 0)
+    numbered = (source.bar[launch] >= 0) & (source.total[launch] >= 0)  # not one without an end
+    bars = those(launch, numbered)
     before = np.searchsorted(bars, bare, side="right") - 1
     usable = before >= 0
     if not usable.any():

@@ -11,6 +11,7 @@ from typing import Final
 
 from dsprof.grammar import Grammar
 from dsprof.logs.measures import Groups
+from dsprof.logs.singly import with_lead
 
 LOOK_BACK: Final = 4096  # bytes before a record in which its bar must stand
 _TRIES: Final = 64
@@ -22,7 +23,7 @@ class Bars:
     def __init__(self, grammar: Grammar) -> None:
         behind = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
         self._needles = sorted({needle for _, p in behind for needle in p.needles})
-        self._match = [(i, p.regex.match) for i, p in behind if p.regex]
+        self._match = [(i, p.regex.match, p.lead) for i, p in behind if p.regex]
         self._others = {i for i, p in behind if not p.rows}  # what they count tells nothing
         self._tail = b""
         self._looked = -LOOK_BACK  # place in the source up to which bars were looked for
@@ -69,8 +70,11 @@ class Bars:
         return other
 
     def _at(self, text: bytes, start: int, high: int) -> tuple[int, Groups, int] | None:
-        for number, match_at in self._match:
+        for number, match_at, lead in self._match:
             match = match_at(text, start, high)
-            if match is not None:
+            if match is not None and lead is None:
                 return number, match.groups(), start
+            if match is not None and lead is not None:
+                begin, groups = with_lead(lead, match.groups(), text, 0, start)
+                return number, groups, begin
         return None

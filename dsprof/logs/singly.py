@@ -76,7 +76,7 @@ class Singly:
         if self._search.more[p]:
             pattern = self._patterns[p]
             if pattern.lead is not None:
-                begin, groups = _with_lead(pattern.lead, groups, text, behind, start)
+                begin, groups = with_lead(pattern.lead, groups, text, behind, start)
             if pattern.pairs is not None:
                 starts = found[1]
                 alone = before is None and (i + 1 == len(starts) or starts[i + 1] >= high)
@@ -192,7 +192,7 @@ class Singly:
         return None
 
 
-def _with_lead(
+def with_lead(
     lead: re.Pattern[bytes], groups: Groups, text: bytes, behind: int, start: int
 ) -> tuple[int, Groups]:
     """Where a record begins whose first word no needle can hold, and its groups."""

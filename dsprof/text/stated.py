@@ -40,7 +40,7 @@ class Bar:
     it is as long as the job says it means to train."""
 
     position: int
-    total: int
+    total: int | None  # None of a bar whose end its loop does not know
     seconds: float  # elapsed, what came before the first turn included
     lately: float | None = None  # seconds of a turn, as it states of the last ones
     counts_steps: bool = False
@@ -76,7 +76,9 @@ def bar(run: Run) -> Bar | None:
     rows = rows.drop_duplicates(["source", "record", "name"])
     said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
     table = said.pivot(index=["source", "record"], columns="name", values="said")
-    table = table.reindex(columns=[*_BAR, *_RATE, *_BESIDE]).dropna(subset=list(_BAR))
+    table = table.reindex(columns=[*_BAR, *_RATE, *_BESIDE]).dropna(
+        subset=["bar_position", "bar_elapsed"]
+    )
     moved = table.query("bar_position > 0 and bar_elapsed > 0")
     meant = steps_meant(events)
     if meant and len(evaluations_told(events)):
@@ -87,7 +89,8 @@ def bar(run: Run) -> Bar | None:
     position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
     lately, counts = number(slow) or _inverse(fast), total in meant
     beside = {field: number(last[name]) for name, field in _BESIDE.items()}
-    return Bar(int(position), int(total), float(seconds), lately, counts_steps=counts, **beside)
+    of = None if number(total) is None else int(total)
+    return Bar(int(position), of, float(seconds), lately, counts_steps=counts, **beside)
 
 
 def _inverse(rate: float) -> float | None:

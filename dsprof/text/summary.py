@@ -337,13 +337,13 @@ def _bar(seen: Overview) -> str:
     if seen.bar is None:
         return ""
     said = seen.bar
-    lately = "lately " * (said.position < said.total)  # tqdm closes a bar with its overall rate
+    lately = "lately " * (
+        said.total is None or said.position < said.total
+    )  # tqdm closes a bar with its overall rate
     each = f", {lately}{format_seconds(said.lately)} each" if said.lately else ""
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
+    of = "" if said.total is None else f" of {said.total:,}"
     turns = "optimizer steps" if said.counts_steps else "turns"
     unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not stated"
-    return (
-        f"{said.position:,} of {said.total:,} {turns} in {format_seconds(said.seconds)}{each}"
-        + unsure
-    )
+    return f"{said.position:,}{of} {turns} in {format_seconds(said.seconds)}{each}" + unsure

@@ -76,8 +76,10 @@ def test_timers_with_decimal_commas_are_not_called_understood() -> None:
     assert read(plain.replace(b",", b".")).coverage.read_lines == 1
 
 
-def test_what_a_loop_writes_in_its_bar_is_no_line_that_was_not_read() -> None:
-    bar = b"Epoch 0:  4%|#  | 3/80 [00:09<03:51, 3.00s/it, v_num=0, loss=2.125, acc=0.5]"
+@pytest.mark.parametrize("position", ["4%|#  | 3/80", "|    | 3/?"])
+def test_what_a_loop_writes_in_its_bar_is_no_line_that_was_not_read(position: str) -> None:
+    beside = "[00:09<03:51, 3.00s/it, v_num=0, loss=2.125, acc=0.5]"
+    bar = f"Epoch 0:  {position} {beside}".encode()
     text = bar + b"\r" + bar + b"speed: 1.5\n" + bar + b"\n"
     coverage = read(text).coverage
     assert (coverage.metric_lines, coverage.read_lines) == (1, 0)

@@ -169,6 +169,17 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not stated" in said
 
 
+def test_a_bar_that_does_not_know_its_end_tells_how_far_it_came(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "Epoch 0: |          | 42/? [00:26<00:00,  1.61it/s, v_num=3, train_loss_step=1.80]\r"
+        "Epoch 0: |          | 43/? [00:26<00:00,  2.00it/s, v_num=3, train_loss_step=1.75]\n"
+    )
+    said = " ".join(shown(load(log)).split())
+    assert "Bar 43 turns in 26.0 s, lately 500 ms each, loss 1.75" in said
+    assert "Trainer" not in said
+
+
 def test_a_bar_that_is_full_states_its_overall_rate(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("100%|████| 10/10 [01:56<00:00, 11.61s/it]\n", "utf-8")
     said = " ".join(shown(load(tmp_path / "run.log")).split())
