@@ -28,7 +28,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
-from dsprof.run.problems import reached
+from dsprof.run.problems import GAVE_UP, reached
 from dsprof.units import format_ranks
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
@@ -83,6 +83,12 @@ _OF_NCCL: Final = Advice(
     "",
     "2000",
     "PyTorch's flight recorder then writes where each rank stood",
+)
+_OF_GLOO: Final = Advice(
+    "TORCH_DISTRIBUTED_DEBUG",
+    "",
+    "DETAIL",
+    "a barrier in front of each collective then names the ranks that do not come",
 )
 
 
@@ -146,11 +152,18 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
-            _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
+            _more_of(rows["text"].astype("str")),
             _ALIKE,
         ),
         confidence="high" if sure else "medium",
     )
+
+
+def _more_of(said: pd.Series[str]) -> Advice:
+    """What lets the library that timed out tell more."""
+    if said.str.contains(_HCCL).all():
+        return _OF_HCCL
+    return _OF_GLOO if said.str.contains(GAVE_UP).all() else _OF_NCCL
 
 
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

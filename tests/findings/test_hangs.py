@@ -260,6 +260,14 @@ def test_a_monitored_barrier_names_who_did_not_come() -> None:
     assert "stops at" not in found.summary
 
 
+def test_a_timeout_of_gloo_is_not_looked_for_in_what_nccl_records() -> None:
+    said = "RuntimeError: [/src/gloo/transport/tcp/buffer.cc:78] Timed out waiting 8000ms for recv"
+    found = one(run_of([problem("watchdog", said, rank=2)]), "hang")
+    assert found.advice[0].setting == "TORCH_DISTRIBUTED_DEBUG"
+    found = one(run_of([problem("watchdog", "OpType=ALLREDUCE", rank=2)]), "hang")
+    assert found.advice[0].setting == "TORCH_NCCL_TRACE_BUFFER_SIZE"
+
+
 def test_a_rank_that_waited_too_long_over_gloo_did_not_die_of_it() -> None:
     """In a recording it says so by its exception; then the other rank loses the connection."""
     waited = (
