@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from dsprof.errors import DsprofError
+from dsprof.export.recorded import recorded
 from dsprof.export.trace import trace
 from dsprof.output import refused, spare
 from dsprof.text.document import to_json
@@ -26,7 +27,8 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
     """Write one of `TABLES`, or the run as a trace; the ending of `path` says how.
 
     `.parquet`, `.csv`, `.json` (a list of objects) and `.jsonl` (one a line) hold the table as
-    it is: seconds, bytes, empty or null for unknown. `.perfetto.json` is for ui.perfetto.dev.
+    it is: seconds, bytes, empty or null for unknown. `.perfetto.json` is for ui.perfetto.dev: of
+    recordings alone with each phase and call at its moment.
 
     Raises:
         DsprofError: the ending or the table is unknown, or the file cannot be written, or is what
@@ -73,14 +75,30 @@ def _rows(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _perfetto(run: Run, table: str, path: Path) -> None:  # noqa: ARG001  a trace is the whole run
-    note = (
-        "Steps end where the source says, or follow each other unless it says so of all. "
-        "Where in a step a phase began is not shown: phases stand one after another, as long as "
-        "they lasted."
-    )
-    content = {"traceEvents": list(trace(run)), "otherData": {"note": note}}
-    path.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
+    events, note = trace(run), _IN_A_ROW
+    if run.is_recorded_alone:
+        events = recorded(run, run.steps)
+        note = _ON_THE_HOST if run.config.get("phases_on") == "gpu" else _RECORDED
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f'{{"otherData": {json.dumps({"note": note})}, "traceEvents": [')
+        for index, event in enumerate(events):
+            file.write(f"{',' if index else ''}\n{json.dumps(event, allow_nan=False)}")
+        file.write("\n]}\n")
 
+
+_IN_A_ROW: Final = (
+    "Steps end where the source says, or follow each other unless it says so of all. Where in a "
+    "step a phase began is not shown: phases stand one after another, as long as they lasted."
+)
+_RECORDED: Final = (
+    "Phases and calls stand where they were, by the clock of the first host. A call is shown for "
+    "as long as it held its rank up; one that was issued earlier also from then on, as under way. "
+    "Calls that share a row of the recording are left out."
+)
+_ON_THE_HOST: Final = (
+    f"{_RECORDED} Phases are those of the host, which feeds the GPU: what they took there is "
+    "gpu_seconds."
+)
 
 #: Endings, the longest of those that end alike first.
 _WRITERS: Final[Mapping[str, Callable[[Run, str, Path], None]]] = {

@@ -1,4 +1,4 @@
-"""A run as events of Chrome's trace format, which ui.perfetto.dev shows.
+"""A log as events of Chrome's trace format, which ui.perfetto.dev shows.
 
 The format: "Trace Event Format", Google, 2016. Times are microseconds.
 """
@@ -38,7 +38,9 @@ def trace(run: Run) -> Iterator[dict[str, Any]]:
             lane = (segment, _UNKNOWN if rank is None else rank + _RANKS)
             lanes.add(lane)
             yield from _phases(rows.to_dict("records"), lane, begin)
-    yield from (name for lane in sorted(lanes) for name in _names(*lane))
+    alone = {_STEPS: "optimizer steps", _UNKNOWN: "rank unknown"}
+    for segment, number in sorted(lanes):
+        yield from named(segment, number, alone.get(number, f"rank {number - _RANKS}"))
 
 
 def timed(steps: pd.DataFrame) -> pd.DataFrame:
@@ -59,11 +61,15 @@ def _step(row: Row) -> Iterator[dict[str, Any]]:
     told = {name: to_json(row[name]) for name in ("loss", "bound", "source", "line")}
     lane = int(row["segment"]), _STEPS
     yield _slice(f"step {row['step']}", lane, (row["begin"], row["seconds"]), told)
+    yield from counted(row, lane[0], (row["begin"] + row["seconds"]) * 1e6)
+
+
+def counted(row: Row, segment: int, at: float) -> Iterator[dict[str, Any]]:
+    """What a step says of itself, at its end, in microseconds."""
     for name in _COUNTERS:
         value = to_json(row.get(name))
         if value is not None:
-            at = (row["begin"] + row["seconds"]) * 1e6
-            yield {"ph": "C", "name": name, "pid": lane[0], "ts": at, "args": {name: value}}
+            yield {"ph": "C", "name": name, "pid": segment, "ts": at, "args": {name: value}}
 
 
 def _phases(rows: list[Row], lane: tuple[int, int], begin: float) -> Iterator[dict[str, Any]]:
@@ -90,9 +96,7 @@ def _slice(
     return {"ph": "X", "name": name, **where, "args": told}
 
 
-def _names(segment: int, lane: int) -> Iterator[dict[str, Any]]:
-    said = {"process_name": f"launch {segment + 1}"} if lane == _STEPS else {}
-    alone = {_STEPS: "optimizer steps", _UNKNOWN: "rank unknown"}
-    said["thread_name"] = alone.get(lane, f"rank {lane - _RANKS}")
-    for kind, name in said.items():
-        yield {"ph": "M", "name": kind, "pid": segment, "tid": lane, "args": {"name": name}}
+def named(segment: int, lane: int, name: str) -> Iterator[dict[str, Any]]:
+    """The names of a lane and of its launch."""
+    for kind, said in (("process_name", f"launch {segment + 1}"), ("thread_name", name)):
+        yield {"ph": "M", "name": kind, "pid": segment, "tid": lane, "args": {"name": said}}

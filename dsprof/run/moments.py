@@ -19,7 +19,7 @@ from dsprof.run.table import Codes, whole
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "what", "path", "class", "begin", "seconds", "issued",
-    "bytes", "count", "group", "source", "line",
+    "bytes", "count", "group", "gpu_seconds", "source", "line",
 )  # fmt: skip
 UNKNOWN: Final = -1  # moment
 
@@ -45,6 +45,7 @@ def moments(
     - `issued`: when the call was issued.
     - `seconds`: of the step or phase, or those for which the call held up the host; NaN if unknown.
     - `class`: of the phase's own time.
+    - `gpu_seconds`: what the phase took on the device; NaN if unknown.
 
     Args:
         processes: what was recorded.
@@ -122,6 +123,7 @@ def _frame(
         "bytes": np.nan,
         "count": 1,
         "group": "",
+        "gpu_seconds": np.nan,
     }
     return pd.DataFrame(common | told)
 
@@ -137,6 +139,7 @@ def _phases(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
         "class": [str(names.class_.get(int(number), Class.OTHER)) for number in rows["name"]],
         "begin": utc(rows["begin"]),
         "seconds": rows["duration"] * 1e-9,
+        "gpu_seconds": np.where(rows["gpu"] < 0, np.nan, rows["gpu"] * 1e-9),
     }
 
 
