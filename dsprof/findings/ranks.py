@@ -15,6 +15,7 @@ from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
+from dsprof.findings.backwards import more_backwards
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.extremes import (
     OTHER_WORK,
@@ -64,7 +65,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or not stands_out(late):
         return []
-    said = _words(facts, late)
+    said, more = _words(facts, late), more_backwards(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     return [
         Finding(
@@ -77,14 +78,17 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             f"{said.median}. {said.lose} most {place.words if place else late.place} "
             f"({format_seconds(late.phase_delay)} per step"
             + (", outside of what is timed)" if place else ")")
-            + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else "."),
+            + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
+            + (f" {more.said}" if more else ""),
             share=share,
             seconds_per_step=late.delay,
             ranks=late.group,
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(*_own_code(facts, late, place), node(facts, late)),
+            advice=(more.advice,)
+            if more
+            else (*_own_code(facts, late, place), node(facts, late)),
             gain=_gain(facts, late),
             what_if="no rank were late" if facts.replay else "",
         )

@@ -13,6 +13,7 @@ from dsprof.analysis.breakdown import known_by, main_phases, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
+from dsprof.findings.backwards import more_in_them
 from dsprof.findings.evaluations import evaluating_inside
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
@@ -76,6 +77,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             )
             + flushed
             + _without_backward(facts, rows)
+            + more_in_them(facts, rows)
             + (_between(facts, price) if few else _rhythm(distance, len(rows))),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
@@ -299,6 +301,8 @@ def _grown_by(
 def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     """Of a recording, whose time of data is that of PyTorch's loader."""
     if not facts.run.is_recording or not _is_of(facts.series, rows, "data"):
+        return ()
+    if not facts.run.config.get("data_workers"):  # none is started, and PyTorch refuses the setting
         return ()
     why = "if these are the first steps of epochs: their workers need not restart"
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)

@@ -10,7 +10,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
+from tests.findings.plants import WELL, Row, config, metric, one, phase, run_of, silent, steps
 from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 from tests.loaded import run_of_text
@@ -86,9 +86,11 @@ def test_recorded_steps_with_forwards_that_no_backward_follows_may_evaluate_with
     assert [advice.setting for advice in found.advice] == ["what happens at these steps"]
 
 
-@pytest.mark.parametrize("grows", ["data", "step"])
-def test_where_recorded_steps_wait_for_a_loader_its_workers_may_be_started_anew(grows: str) -> None:
-    rows: list[Row] = []
+@pytest.mark.parametrize(("grows", "workers"), [("data", 2), ("data", 0), ("step", 2)])
+def test_where_recorded_steps_wait_for_a_loader_its_workers_if_any_may_be_started_anew(
+    grows: str, workers: int
+) -> None:
+    rows: list[Row] = [config("data_workers", workers)] if workers else []
     for number in range(1, 61):
         took = {"data": 0.1, "step": 0.5}
         took[grows] += 20.0 * (number in {21, 41})
@@ -96,7 +98,7 @@ def test_where_recorded_steps_wait_for_a_loader_its_workers_may_be_started_anew(
         rows.append(metric("step_seconds", number, sum(took.values())))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
     setting = one(run, "step-spikes").advice[0].setting
-    assert ("persistent_workers" in setting) == (grows == "data")
+    assert ("persistent_workers" in setting) == (grows == "data" and workers > 0)
     printed = one(run_of(rows), "step-spikes").advice[0].setting
     assert "persistent_workers" not in printed
 
