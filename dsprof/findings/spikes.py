@@ -30,7 +30,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.findings.throughput import grown, too_few
+from dsprof.findings.throughput import grown, look, too_few
 from dsprof.run.seldom import SELDOM
 from dsprof.run.table import numbers
 from dsprof.units import format_seconds, format_share
@@ -57,7 +57,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
     every = period(rows)
     distance = _steps_apart(steps, every)
-    rhythm = f", one every {distance:,} steps" if distance else ""
+    stretch = _stretch(steps, rows)
+    rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
@@ -78,7 +79,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + flushed
             + _without_backward(facts, rows)
             + more_in_them(facts, rows)
-            + (_between(facts, price) if few else _rhythm(distance, len(rows))),
+            + (_between(facts, price) if few else _rhythm(distance, stretch, len(rows))),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
             ranks=late.group if late else (),
@@ -91,7 +92,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
                 *_workers(facts, rows),
                 *_evaluations(facts, rows),
                 *_lengths(facts, rows, distance),
-                _LOOK,
+                *(look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)),
             ),
             gain=(0.0, price.seconds) if price else None,
         )
@@ -371,7 +372,21 @@ def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
     return None if rows is None else rows * int(steps["step"].diff().median())
 
 
-def _rhythm(distance: int | None, many: int) -> str:
+def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+    """Where they lie if most steps from the first to the last of them are among them."""
+    if len(rows) < REPEATS or len(rows) <= _MOST * (rows[-1] - rows[0] + 1):
+        return ""
+    first, last = (int(steps["step"].iloc[row]) for row in (rows[0], rows[-1]))
+    return f"within steps {first:,} to {last:,}"
+
+
+#: Part of a stretch from which on all of it is longer.
+_MOST: Final = 0.75
+
+
+def _rhythm(distance: int | None, stretch: str, many: int) -> str:
+    if stretch:
+        return f" They lie together, {stretch}: look for what lasted that long."
     if distance is not None:
         return f" They come every {distance:,} steps: look for what the job does at that interval."
     return " They come at no regular interval." if many >= REPEATS else ""

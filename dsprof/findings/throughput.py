@@ -161,7 +161,10 @@ def _within(facts: Facts) -> list[Finding] | str:
         ),
         advice=less_memory(facts)
         if flushed
-        else _look(facts, late, comes_and_goes=climbs or bool(again)),
+        else (
+            *(() if late else _batches(steps, before, after)),
+            *look(facts, late, comes_and_goes=climbs or bool(again)),
+        ),
         gain=(0.0, cost),
         confidence="high" if rise.is_clear else "medium",
     )
@@ -200,7 +203,21 @@ def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
     return late if late.delay - earlier.delay >= WAITING_EXPLAINS * height else None
 
 
-def _look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:
+def _batches(steps: pd.DataFrame, before: Level, after: Level) -> tuple[Advice, ...]:
+    """What to look at first if all ranks only compute longer."""
+    earlier, later = (
+        steps[["compute", "seconds"]].iloc[level.start : level.stop].astype(float).mean()
+        for level in (before, after)
+    )
+    more = later - earlier
+    if not more["compute"] >= WAITING_EXPLAINS * more["seconds"]:  # nor where that is unknown
+        return ()
+    why = "batches of more or longer samples compute longer: nothing is wrong then"
+    return (Advice("samples of a batch, and their length", "", "look whether they grew", why),)
+
+
+def look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:
+    """At what slows a host down for some time."""
     how = "come and go" if comes_and_goes else "start at one step and stay"
     whose, shows = ("CPU", "top") if facts.on_cpu else ("GPU", "nvidia-smi -q -d PERFORMANCE")
     of = f" of {late.who}" if late else ""

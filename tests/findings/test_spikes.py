@@ -28,6 +28,18 @@ def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
     assert found.share == pytest.approx(190 / 1190, rel=0.02)
 
 
+def test_spikes_that_follow_each_other_are_told_as_one_stretch_and_not_as_what_a_job_does() -> None:
+    seconds = noisy(400, seed=8, spread=0.02)
+    seconds[100:120] = 3.0  # steps 101 to 120
+    found = one(run_with(seconds), "step-spikes")
+    assert "20 of 399 steps stick out, all within steps 101 to 120, and cost" in found.title
+    assert "They lie together, within steps 101 to 120: look for what lasted" in found.summary
+    assert [advice.setting for advice in found.advice] == ["GPU clocks and neighbours at that time"]
+    seconds = noisy(400, seed=8, spread=0.02)
+    seconds[[100, 110, 125, 131, 160, 220, 230, 310]] = 9.0
+    assert "at no regular interval" in one(run_with(seconds), "step-spikes").summary
+
+
 def test_a_few_cheap_spikes_are_no_finding() -> None:
     seconds = noisy(1_000, seed=7, spread=0.02)
     seconds[[100, 350, 777]] = 3.0

@@ -119,6 +119,23 @@ def test_what_grew_is_named_where_classes_are_known() -> None:
     assert "100 % is communication" in found.summary
 
 
+@pytest.mark.parametrize(
+    ("grows", "first"),
+    [
+        ("forward", "samples of a batch, and their length"),
+        ("backward_allreduce", "GPU clocks and neighbours at that time"),
+    ],
+)
+def test_steps_that_only_compute_longer_may_have_larger_batches(grows: str, first: str) -> None:
+    took = {"forward": 0.4, "backward_inner": 0.5, "backward_allreduce": 0.1}
+    rows = steps(60, took | {"backward": 1e-9, "step": 1e-9}, None)
+    for row in rows:
+        row["seconds"] += 0.4 * (row["name"] == grows and row["step"] > 30)
+    advice = one(run_of(rows, world_size=2), "slowdown").advice
+    assert advice[0].setting == first
+    assert advice[-1].setting == "GPU clocks and neighbours at that time"
+
+
 def longer_from_41_on(late: float, computing: float) -> Run:
     """Rank 1 comes `late` s after rank 0, 0.3 s from step 41 on; both compute as much longer then
     as `computing` says.
