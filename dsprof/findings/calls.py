@@ -20,6 +20,7 @@ from dsprof.findings.thresholds import (
     LINK_CALLS,
     SLOW_LINK_CRITICAL,
     SLOW_LINK_WARNING,
+    WAITING_EXPLAINS,
     grade,
 )
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
@@ -77,21 +78,43 @@ def slow_link(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def altogether(facts: Facts, seconds: float) -> float:
-    """What calls cost including the work around them, at most half of what is computed (of the rest
-    of the step if that is unknown), because the model computes, too. The times of a logger are
-    already complete.
+def beside_phases(facts: Facts, seconds: float) -> tuple[str, Advice] | None:
+    """What is said of recorded calls in no phase that carry no gradients, and what to change, if
+    they are most of `seconds` of communication: the script's own, or a trainer's."""
+    if not facts.run.is_recording:
+        return None
+    table = facts.phases_of("communication")
+    table = table[~table.index.str.contains("_in_|reduce|barrier")]
+    own = float(table["seconds"].sum())
+    if own < WAITING_EXPLAINS * seconds:
+        return None
+    calls = facts.held_up[facts.held_up["op"].isin(table.index) & facts.held_up["phase"].isna()]
+    sent = float(calls["bytes"].sum()) * (facts.per_step or 0.0)
+    size = f", {format_bytes(sent)} per step" if sent else ""
+    said = (
+        f"{format_seconds(own)} of it are calls that the script or its trainer makes outside of "
+        f"forward, backward and update{size}, and waiting in them for a slower peer."
+    )
+    what = f"what the script sends by {' and '.join(map(str, table.index))}"
+    why = "these calls carry no gradients: larger batches do not save them"
+    return said, Advice(what, "", "less of it, or less often", why)
+
+
+def altogether(facts: Facts, seconds: float, *beside: str) -> float:
+    """What calls cost including the work around them, at most half of the classes `beside` them,
+    else of what is computed (of the rest of the step if that is unknown), because the model
+    computes, too. The times of a logger are already complete.
     """
     if not facts.exposure_is_known or facts.step_seconds is None:
         return seconds
-    computed = facts.seconds_of("compute", "optimizer")
+    computed = facts.seconds_of(*beside or ("compute", "optimizer"))
     rest = facts.step_seconds - seconds if computed is None else computed
     return seconds + min((AROUND_CALLS - 1) * seconds, rest / 2)
 
 
-def beyond(facts: Facts, seconds: float) -> str:
+def beyond(facts: Facts, seconds: float, *beside: str) -> str:
     """Why more than that can be saved; "" if it cannot."""
-    return _AROUND if altogether(facts, seconds) > seconds else ""
+    return _AROUND if altogether(facts, seconds, *beside) > seconds else ""
 
 
 def exposed_seconds(facts: Facts, rule: Callable[[Facts], Sequence[Finding] | str]) -> float:

@@ -23,6 +23,7 @@ from dsprof.findings.advice import (
     nccl_debug,
     record,
 )
+from dsprof.findings.calls import beside_phases
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
@@ -68,7 +69,9 @@ class Cause:
 
 def cause_of(facts: Facts, seconds: float) -> Cause:
     """The cause of `seconds` of exposed collectives per step."""
-    for cause in (_uneven_work, _each_time, _slower_than_gathering, _against_model):
+    for cause in (
+        _uneven_work, _each_time, _of_the_script, _slower_than_gathering, _against_model
+    ):  # fmt: skip
         found = cause(facts, seconds)
         if found is not None:
             return found
@@ -164,6 +167,12 @@ def _each_time(facts: Facts, seconds: float) -> Cause | None:
         advice=(Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", why),),
         gain=(GAIN_LOW * saved, min(AROUND_CALLS * saved, facts.average or saved)),
     )
+
+
+def _of_the_script(facts: Facts, seconds: float) -> Cause | None:
+    """No gain: what it sends may be needed."""
+    found = beside_phases(facts, seconds)
+    return found and Cause(found[0], advice=(found[1],), known=False)
 
 
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:

@@ -63,6 +63,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         return []
     worst = str(table["small_seconds"].idxmax())
     advice = _bucket_advice(facts, worst)
+    beside = ("other",) if _are_of_the_script(facts, worst) else ()
     return [
         Finding(
             rule="small-messages",
@@ -83,8 +84,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
-            gain=_fewer(facts, seconds) if advice else None,
-            gain_why=beyond(facts, seconds) if advice else "",
+            gain=_fewer(facts, seconds, *beside) if advice else None,
+            gain_why=beyond(facts, seconds, *beside) if advice else "",
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
@@ -113,10 +114,10 @@ def _most(facts: Facts) -> float:
     return math.inf if known is None else max(0.0, known - late_seconds(facts))
 
 
-def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:
+def _fewer(facts: Facts, seconds: float, *beside: str) -> tuple[float, float]:
     """What is saved if many calls become few, in seconds per step."""
     low = 1.0 if facts.exposure_is_known else GAIN_LOW
-    return low * seconds, altogether(facts, seconds)
+    return low * seconds, altogether(facts, seconds, *beside)
 
 
 def _small_severity(facts: Facts, share: float) -> Severity:
@@ -166,6 +167,9 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     """
     if facts.exposure_is_known and operation == INTO_LISTS:
         return ()
+    if _are_of_the_script(facts, operation):
+        why = "the script or its trainer makes them outside of forward, backward and update"
+        return (Advice(f"these {operation} calls", "", "one for many values, or less often", why),)
     if facts.is_torch_alone:
         return _of_torch(facts, operation)
     keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
@@ -190,17 +194,20 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
         return ()
     if "gather" in operation or "scatter" in operation:
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
-    if operation == "all_reduce" and _is_of_backward(facts, operation):
+    if operation == "all_reduce" and _most_are(facts, operation, "backward"):
         why = "fewer and larger messages, where DDP sends them"
         return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", "larger", why),)
     return ()
 
 
-def _is_of_backward(facts: Facts, operation: str) -> bool:
-    """Whether most of what its small calls hold up is backward, and not a trainer's own
-    reductions.
-    """
+def _are_of_the_script(facts: Facts, operation: str) -> bool:
+    return facts.run.is_recording and _most_are(facts, operation, "")
+
+
+def _most_are(facts: Facts, operation: str, phase: str) -> bool:
+    """Whether most of what its small calls hold up is that phase; "" is none of them."""
     calls = facts.held_up
     calls = calls[(calls["op"] == operation) & (calls["bytes"] < SMALL)]
-    inside = calls["phase"].astype(str).str.startswith("backward")
+    told = calls["phase"].astype(object).fillna("").astype(str)
+    inside = told.str.startswith(phase) if phase else told == ""
     return 2 * float(calls["seconds"][inside].sum()) > float(calls["seconds"].sum())

@@ -500,6 +500,30 @@ def test_what_layers_sum_in_each_forward_no_accumulation_takes_away(op: str) -> 
     assert ("gradient_accumulation_steps" in settings) == (op == "broadcast")
 
 
+@pytest.mark.parametrize(("op", "is_own"), [("broadcast", True), ("all_reduce", False)])
+def test_what_a_script_sends_beside_its_phases_is_not_saved_by_larger_batches(
+    tmp_path: Path, op: str, *, is_own: bool
+) -> None:
+    """An all-reduce there may be of gradients that the script averages itself."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        backward, whose = writer.name("backward", 0, "compute"), writer.name("0 ranks 0-1")
+        call = writer.name(op)
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            writer.span(backward, begin, begin + 70 * MS, step)
+            sent = begin + 70 * MS
+            writer.collective(call, whose, sent, sent, 30 * MS, step, size=8 * MIB, seq=step)
+            seconds = (0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            writer.step(step, begin, begin + 100 * MS, seconds)
+        writer.close()
+    found = one(load(tmp_path), "communication-bound")
+    settings = [advice.setting for advice in found.advice]
+    assert ("what the script sends by broadcast" in settings) == is_own
+    assert ("outside of forward, backward and update, 8.00 MiB per step" in found.summary) == is_own
+    assert ("micro-batches of a step" in settings) != is_own
+
+
 @pytest.mark.parametrize(("blocked", "severity"), [(40, "critical"), (10, "warning"), (2, None)])
 def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_up(
     tmp_path: Path, blocked: int, severity: str | None

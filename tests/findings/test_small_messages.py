@@ -98,6 +98,7 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
         ("all_reduce", "backward", 2, ["DistributedDataParallel(bucket_cap_mb=...)"]),
         ("all_reduce", "forward", 2, []),  # a trainer's own numbers, in no bucket
         ("all_reduce", "backward", None, []),  # of tensor parallelism
+        ("all_reduce", "", 2, ["these all_reduce calls"]),  # of the script
     ],
 )
 def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
@@ -107,7 +108,7 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
     if replicas:
         writer.config("data_parallel_size", replicas)
     forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
-    small = writer.name(op, {"forward": forward, "backward": backward}[inside])
+    small = writer.name(op, {"forward": forward, "backward": backward, "": 0}[inside])
     for step in range(1, 31):
         at = step * 100 * MS
         writer.span(forward, at, at + 20 * MS, step)
@@ -117,7 +118,10 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
         writer.step(step, at, at + 100 * MS, CLASSES)
     writer.close()
     run = load(tmp_path)
-    assert [one.setting for one in one(run, "small-messages").advice] == settings
+    found = one(run, "small-messages")
+    assert [advice.setting for advice in found.advice] == settings
+    if not inside:  # what is around them is in no phase either, and nothing is of this run
+        assert found.gain == pytest.approx((found.seconds_per_step, found.seconds_per_step))
     said = [advice.setting for found in run.findings for advice in found.advice]
     assert not [setting for setting in said if "zero_optimization" in setting]
     assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
