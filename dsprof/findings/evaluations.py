@@ -68,7 +68,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
-            advice=_ADVICE,
+            advice=LESS_OFTEN,
             gain=promise(cost) if cost else None,
         )
     ]
@@ -108,11 +108,12 @@ def evaluating_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What the time of each step holds of evaluations that `evaluation-stall` prices."""
     if isinstance(found := evaluation_stall(facts), str) or not found:
         return np.zeros(len(steps))
-    return _timed(facts, steps) if facts.run.is_recording else _behind(facts, steps)
+    return evaluating_in(facts, steps) if facts.run.is_recording else _behind(facts, steps)
 
 
-def _timed(facts: Facts, steps: pd.DataFrame) -> Floats:
-    """Of a recording, with what is of another class in them."""
+def evaluating_in(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What the time of each recorded step holds of evaluations, with what is of another class in
+    them."""
     phases = main_phases(steps, facts.run.phases)
     phases = phases[phases["name"] == EVALUATION]
     each = phases.groupby("step")["seconds"].sum() / max(1, phases["rank"].nunique())
@@ -170,7 +171,7 @@ def _recorded(facts: Facts) -> list[Finding]:
             seconds_per_step=cost,
             phase=EVALUATION,
             evidence=phase_evidence(_phases(facts)),
-            advice=_ADVICE if is_rare else _LARGER,
+            advice=LESS_OFTEN if is_rare else _LARGER,
             gain=promise(cost) if is_rare else None,
         )
     ]
@@ -178,7 +179,7 @@ def _recorded(facts: Facts) -> list[Finding]:
 
 _FEWER: Final = "without backward and optimizer more samples fit, and fewer batches are run"
 _LARGER: Final = (Advice("batches of forwards without a backward", "", "larger", _FEWER),)
-_ADVICE: Final = (
+LESS_OFTEN: Final = (
     Advice("eval_steps", "", "twice as many, or more", "half as many evaluations cost half"),
     Advice("evaluation data set", "", "a part of it", "half as many batches cost half"),
     Advice("per_device_eval_batch_size", "", "larger", _FEWER),

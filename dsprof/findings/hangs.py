@@ -92,6 +92,11 @@ _OF_GLOO: Final = Advice(
 )
 
 
+_OF_STACK: Final = Advice(
+    "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
+)
+
+
 def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
@@ -152,18 +157,20 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
-            _more_of(rows["text"].astype("str")),
+            _more_of(facts, rows["text"].astype("str")),
             _ALIKE,
         ),
         confidence="high" if sure else "medium",
     )
 
 
-def _more_of(said: pd.Series[str]) -> Advice:
-    """What lets the library that timed out tell more."""
+def _more_of(facts: Facts, said: pd.Series[str]) -> Advice:
+    """What tells more of where the ranks stood."""
     if said.str.contains(_HCCL).all():
         return _OF_HCCL
-    return _OF_GLOO if said.str.contains(GAVE_UP).all() else _OF_NCCL
+    if said.str.contains(GAVE_UP).all():
+        return _OF_GLOO
+    return _OF_STACK if facts.on_cpu else _OF_NCCL  # on a CPU, NCCL has no part in it
 
 
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

@@ -14,7 +14,7 @@ from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
 from dsprof.findings.backwards import more_in_them
-from dsprof.findings.evaluations import evaluating_inside
+from dsprof.findings.evaluations import LESS_OFTEN, evaluating_in, evaluating_inside
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -60,6 +60,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     stretch = _stretch(steps, rows)
     rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
+    evaluates = not late and _evaluates(facts, rows, over)
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
@@ -69,7 +70,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
-            + is_late(late, len(rows)),
+            + (is_late(late, len(rows)) or _EVALUATING * evaluates),
             summary=_how_long(steps, seconds, rows)
             + (
                 waited(late, "them")
@@ -88,6 +89,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             evidence=tuple(step_proof(facts, row) for row in worst),
             advice=less_memory(facts)
             if flushed
+            else LESS_OFTEN
+            if evaluates
             else (
                 *_workers(facts, rows),
                 *_evaluations(facts, rows),
@@ -197,6 +200,18 @@ _LOOK: Final = Advice(
     "less often, or beside training",
     "checkpoints, evaluation, logging, data shards and garbage collection cause such steps",
 )
+
+
+_EVALUATING: Final = ": most of it is evaluation"
+
+
+def _evaluates(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> bool:
+    """Whether most of what recorded steps take longer is evaluation, too little of the run for a
+    finding of its own."""
+    if not facts.run.is_recording:
+        return False
+    evaluation = evaluating_in(facts, facts.series)[rows]
+    return bool(evaluation.sum() >= WAITING_EXPLAINS * over.sum())
 
 
 def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> tuple[Advice, ...]:

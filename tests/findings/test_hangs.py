@@ -37,6 +37,17 @@ def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come()
     assert "rank 1 did not arrive" in found.title
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "setting"),
+    [("cpu", "py-spy dump --pid"), ("cuda", "TORCH_NCCL_TRACE_BUFFER_SIZE")],
+)
+def test_a_recorder_of_nccl_is_not_advised_where_gloo_makes_the_collectives(
+    accelerator: str, setting: str
+) -> None:
+    rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 880)]
+    assert one(run_of(rows, accelerator=accelerator), "hang").advice[0].setting == setting
+
+
 def test_equal_ranks_blame_nobody() -> None:
     found = one(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
     assert found.ranks == ()

@@ -230,6 +230,23 @@ def test_the_timer_that_grew_is_named_where_all_are_of_one_class() -> None:
     assert "95 % is evaluation" in one(run_of(rows), "step-spikes").summary
 
 
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_recorded_steps_that_stick_out_by_an_evaluation_are_told_to_evaluate_less(
+    *, evaluates: bool
+) -> None:
+    """It takes too little of the run for a finding of its own."""
+    rows: list[Row] = []
+    for step in range(1, 61):
+        out = step % 10 == 5
+        took = {"forward": 1.0, "evaluation" if evaluates else "step": 0.8 * out}
+        rows += [phase(name, step, seconds) for name, seconds in took.items() if seconds]
+        rows.append(metric("step_seconds", step, 1.8 if out else 1.0))
+    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "step-spikes")
+    assert found.title.endswith(": most of it is evaluation") == evaluates
+    looked = "eval_steps" if evaluates else "what happens at these steps"
+    assert found.advice[0].setting == looked
+
+
 def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
     rows = steps(60, {"synchronize": 0.9}, None)
     for step in range(1, 61):
