@@ -23,6 +23,7 @@ from dsprof.findings.thresholds import (
     COMPUTE_BOUND,
     DATA_CRITICAL,
     DATA_WARNING,
+    EVIDENCE_STEPS,
     OFFLOAD_CRITICAL,
     OFFLOAD_SAVED,
     OFFLOAD_WARNING,
@@ -73,7 +74,8 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     )
     if isinstance(found, str):
         return found
-    found = [replace(one, title=one.title + _when_data_is_late(facts)) for one in found]
+    when = _until(facts) or _when_data_is_late(facts)
+    found = [replace(one, title=one.title + when) for one in found]
     if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
@@ -94,6 +96,33 @@ def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
     return max(0.0, stage[1] - (facts.seconds_of("data") or 0.0))
 
 
+#: Part of the waiting up to a step, from which on it is over.
+_OVER: Final = 0.95
+
+
+def _until(facts: Facts) -> str:
+    """Up to which step recorded ones wait, if a run of them does and those behind it do not: its
+    first epoch may fill a cache."""
+    steps = facts.steps
+    data = steps["data"].fillna(0.0).to_numpy(dtype=float)
+    total = float(data.sum())
+    late = data > data.mean()
+    if not facts.run.is_recording or not late.any() or _beside_worth(facts, total):
+        return ""
+    last = int(late.nonzero()[0][-1])
+    inside = float(data[: last + 1].sum())
+    few_later = len(data) - last - 1 < EVIDENCE_STEPS
+    if few_later or 2 * late.sum() < last + 1 or inside < _OVER * total:
+        return ""
+    share, step = format_share(inside / total), int(steps["step"].iloc[last])
+    return f", {share} of that up to step {step:,} and hardly any later"
+
+
+def _beside_worth(facts: Facts, own: float) -> bool:
+    """Whether waiting for the input of others, of which steps is not known, is worth a word."""
+    return input_seconds(facts) * len(facts.steps) > _WORTH * own
+
+
 def _when_data_is_late(facts: Facts) -> str:
     """In how many steps most of the waiting lies, if these stick out: the others have their input
     in time.
@@ -102,8 +131,7 @@ def _when_data_is_late(facts: Facts) -> str:
     few, many = len(others.stuck_out), len(facts.steps)
     all_of_it = (facts.seconds_of("data") or 0.0) * many
     inside = all_of_it - (others.seconds_of("data") or 0.0) * (many - few)
-    beside = input_seconds(facts) * many > _WORTH * all_of_it  # of which steps, is not known
-    if not few or beside or inside < WAITING_EXPLAINS * all_of_it:
+    if not few or _beside_worth(facts, all_of_it) or inside < WAITING_EXPLAINS * all_of_it:
         return ""
     return (
         f", {format_share(inside / all_of_it)} of that in {few:,} of {many:,} {called(facts.steps)}"

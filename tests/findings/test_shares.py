@@ -119,6 +119,28 @@ def test_as_many_workers_as_there_are_already_are_not_advised(
     assert (advice.setting, advice.now, advice.to) == ("DataLoader(num_workers=...)", now, to)
 
 
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        (range(1, 26), ", 100 % of that up to step 25 and hardly any later"),  # a cold cache
+        (range(1, 61), ""),
+        (range(1, 61, 5), ""),  # the first step of each epoch
+        (range(36, 61), ""),
+    ],
+)
+def test_waiting_for_input_that_is_over_is_said_to_be(waits: range, said: str) -> None:
+    rows = [row for step in range(1, 61) for row in _loading(step, 0.6 * (step in waits))]
+    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
+    assert ("hardly any later" in found.title) == bool(said)
+    assert found.title.endswith(said)
+
+
+def _loading(step: int, seconds: float) -> list[Row]:
+    took = {"data": seconds, "forward": 0.4, "backward": 1e-9, "backward_inner": 0.6}
+    rows = [phase(name, step, value) for name, value in took.items()]
+    return [*rows, metric("step_seconds", step, sum(took.values()))]
+
+
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
     slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
     run = run_of(steps(3, slow), world_size=2, zero_stage=2, offload_optimizer="cpu")
