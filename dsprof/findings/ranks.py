@@ -86,9 +86,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(more.advice,)
-            if more
-            else (*_own_code(facts, late, place), node(facts, late)),
+            advice=(more.advice,) if more else (*_own_code(facts, late, place), node(facts, late)),
             gain=_gain(facts, late),
             what_if="no rank were late" if facts.replay else "",
         )
