@@ -11,11 +11,14 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.export import TABLES, export, trace
+from dsprof.export.timeline import recorded
 from dsprof.export.trace import timed
-from dsprof.run import Run
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from dsprof.text.document import to_json
 from tests.conftest import SAMPLES, Dsprof
 from tests.findings.plants import metric, phase, run_of
+from tests.recording.recorded import MS, header, record, record_pauses, write_steps
 
 Sample = Callable[[str], Run]
 
@@ -102,6 +105,68 @@ def test_a_trace_file_is_what_perfetto_reads(sample_run: Sample, tmp_path: Path)
     assert "one after another" in told["otherData"]["note"]
     names = {e["args"]["name"] for e in told["traceEvents"] if e["ph"] == "M"}
     assert names == {"launch 1", "optimizer steps", "rank 0"}
+
+
+def slices(run: Run) -> dict[tuple[int, str], list[tuple[float, float]]]:
+    """Begin and end in ms by rank and name."""
+    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for one in recorded(run, run.steps):
+        if one["ph"] == "X":
+            span = one["ts"] / 1e3, (one["ts"] + one["dur"]) / 1e3
+            found.setdefault((one["tid"], one["name"]), []).append(span)
+    return found
+
+
+def test_in_the_trace_of_a_recording_phases_and_waits_stand_where_they_were(tmp_path: Path) -> None:
+    run = load(record_pauses(tmp_path, {}, {"forward": 20}, inner=2, steps=3))
+    told = slices(run)
+    assert told[0, "step 1"] == [pytest.approx((0, 58), abs=0.1)]
+    assert told[0, "backward"][0] == pytest.approx((12, 32), abs=0.1)
+    assert told[0, "all_reduce"][0] == pytest.approx((38, 58), abs=0.1)
+    assert told[1, "backward"][0] == pytest.approx((32, 52), abs=0.1)
+    assert (1, "all_reduce") not in told
+    outer, inner = told[0, "step"][2], told[0, "optimizer_step"][2]
+    assert outer[0] == inner[0] == pytest.approx(148, abs=0.1)
+    assert inner[1] < outer[1]
+
+
+def test_a_call_is_under_way_from_its_issue_to_the_end_of_its_wait(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer.close()
+    told = list(recorded(run := load(tmp_path), run.steps))
+    begins, ends = ([e["ts"] / 1e3 for e in told if e["ph"] == ph] for ph in "be")
+    assert begins == pytest.approx([12, 52, 112, 152])
+    assert ends == pytest.approx([30, 70, 130, 170])
+    (losses,) = [[e["args"]["loss"] for e in told if e["name"] == "loss"]]
+    assert losses == [1.0, 0.5]
+    assert {e["args"]["name"] for e in told if e["ph"] == "M"} == {"launch 1", "rank 0"}
+
+
+def test_slices_of_a_lane_lie_within_each_other(tmp_path: Path) -> None:
+    """A wait may be measured a little longer than the phase that it blocks."""
+    writer = Writer.create(tmp_path, header())
+    backward = writer.name("backward", 0, "compute")
+    writer.span(backward, 10 * MS, 30 * MS, 1)
+    writer.collective(writer.name("all_reduce", backward), 0, 20 * MS, 20 * MS, 15 * MS, 1)
+    writer.step(1, 0, 40 * MS)
+    writer.close()
+    told = slices(load(tmp_path))
+    assert told[0, "all_reduce"] == [pytest.approx((20, 30))]
+
+
+def test_a_long_recording_is_written_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "runs", 40)
+    run = load(tmp_path / "runs")
+    whole = list(recorded(run, run.steps))
+    monkeypatch.setattr("dsprof.export.timeline._AT_ONCE", 30)
+    assert sorted(map(json.dumps, recorded(run, run.steps))) == sorted(map(json.dumps, whole))
+    export(run, tmp_path / "run.perfetto.json")
+    told = json.loads((tmp_path / "run.perfetto.json").read_text())
+    assert told["traceEvents"] == list(recorded(run, run.steps))
+    assert "by the clock of the first host" in told["otherData"]["note"]
 
 
 @pytest.mark.parametrize(("name", "table"), [("run.xlsx", "events"), ("run.csv", "dreams")])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from dsprof.errors import DsprofError
-from dsprof.export.recorded import recorded
+from dsprof.export.timeline import recorded
 from dsprof.export.trace import trace
 from dsprof.output import refused, spare
 from dsprof.text.document import to_json

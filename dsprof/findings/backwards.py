@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from dsprof.events import Class
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import WAITING_EXPLAINS
+
+
+_NONE: Final = pd.MultiIndex.from_arrays([[], []], names=["step", "rank"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,10 @@ def more_in_them(facts: Facts, rows: npt.NDArray[np.intp]) -> str:
 
 def _backwards(facts: Facts) -> pd.Series[float]:
     """By step and rank; none of a log."""
+    if not facts.run.is_recording:
+        return pd.Series(0.0, _NONE)
     phases = main_phases(facts.series, facts.run.phases)
-    phases = phases[(phases["name"] == "backward") & facts.run.is_recording]
+    phases = phases[phases["name"] == "backward"]
     counts: pd.Series[float] = phases.groupby(["step", "rank"])["count"].sum().astype(float)
     return counts[counts > 0]
 

@@ -2,64 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from dsprof import load
-from dsprof.events import CLASSES
 from dsprof.findings.places import Place, place_of
-from dsprof.recording import Writer
 from dsprof.run import Run
-from tests.recording.recorded import MS, header
-
-CLASS = {"data": "data", "forward": "compute", "backward": "compute", "step": "optimizer"}
-LENGTH = {"data": 2, "forward": 10, "backward": 20, "step": 6}
-
-
-def recorded(
-    folder: Path,
-    *pauses: Mapping[str, int],
-    inner: int = 0,
-    lengths: Mapping[str, int] = LENGTH,
-    steps: int = 30,
-    **told: str,
-) -> Run:
-    """A recording whose ranks pause that many ms after their phases; a rank a mapping.
-
-    Args:
-        lengths: ms of each phase.
-        inner: ms of `optimizer_step`, at the beginning of step.
-        told: configuration rows.
-    """
-    whole = max(sum(one.values()) for one in pauses) + sum(lengths.values())
-    for rank, pause in enumerate(pauses):
-        writer = Writer.create(folder, header(rank, world=len(pauses)))
-        for name, value in told.items():
-            writer.config(name, value)
-        at, began = MS, MS
-        for step in range(1, steps + 1):
-            for name, length in lengths.items():
-                phase = writer.name(name, 0, CLASS[name])
-                if name == "step" and inner:
-                    update = writer.name("optimizer_step", phase, "optimizer")
-                    writer.span(update, at, at + inner * MS, step)
-                writer.span(phase, at, at + length * MS, step)
-                at += length * MS
-                if name != "step":
-                    at += pause.get(name, 0) * MS
-            waited = (whole - sum(pause.values()) - sum(lengths.values())) * MS
-            meet = writer.name("all_reduce")
-            if waited:
-                writer.collective(meet, 0, at, at, waited, step, -1, 1 << 20)
-            at += waited
-            writer.step(step, began, at, [0.0] * len(CLASSES), 1)
-            began = at
-            at += pause.get("step", 0) * MS
-            writer.flush()
-        writer.close()
-    return load(folder)
+from tests.recording.recorded import LENGTHS, record_pauses
 
 
 def found(run: Run, ranks: tuple[int, ...] = (), inside: str = "") -> Place | None:
@@ -67,7 +17,7 @@ def found(run: Run, ranks: tuple[int, ...] = (), inside: str = "") -> Place | No
 
 
 def test_most_of_the_time_lies_between_two_phases(tmp_path: Path) -> None:
-    place = found(recorded(tmp_path, {"backward": 30, "forward": 1}))
+    place = found(load(record_pauses(tmp_path, {"backward": 30, "forward": 1})))
     assert place is not None
     assert place.words == "between backward and step"
     assert place.much == "97 %"
@@ -79,7 +29,7 @@ def test_most_of_the_time_lies_between_two_phases(tmp_path: Path) -> None:
 
 
 def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
-    place = found(recorded(tmp_path, {"step": 30}))
+    place = found(load(record_pauses(tmp_path, {"step": 30})))
     assert place is not None
     assert place.words == "between step and the next data"
     assert place.much == "all"
@@ -87,11 +37,11 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
 
 
 def test_time_that_is_spread_has_no_place(tmp_path: Path) -> None:
-    assert found(recorded(tmp_path, {"backward": 10, "forward": 10, "step": 10})) is None
+    assert found(load(record_pauses(tmp_path, {"backward": 10, "forward": 10, "step": 10}))) is None
 
 
 def test_of_late_ranks_only_what_they_need_beyond_the_others_counts(tmp_path: Path) -> None:
-    run = recorded(tmp_path, {"step": 20, "backward": 12}, {"step": 20})
+    run = load(record_pauses(tmp_path, {"step": 20, "backward": 12}, {"step": 20}))
     place = found(run, (0,))
     assert place is not None
     assert place.words == "between backward and step"
@@ -101,19 +51,19 @@ def test_of_late_ranks_only_what_they_need_beyond_the_others_counts(tmp_path: Pa
 
 
 def test_a_phase_has_places_inside_too(tmp_path: Path) -> None:
-    place = found(recorded(tmp_path, {}, inner=2), inside="step")
+    place = found(load(record_pauses(tmp_path, {}, inner=2)), inside="step")
     assert place is not None
     assert (place.words, place.much, place.hint) == ("after optimizer_step", "all", "")
 
 
 @pytest.mark.parametrize("phases_on", ["gpu", "host"])
 def test_on_a_gpu_phases_have_no_moments(tmp_path: Path, phases_on: str) -> None:
-    run = recorded(tmp_path, {"backward": 30}, phases_on=phases_on)
+    run = load(record_pauses(tmp_path, {"backward": 30}, phases_on=phases_on))
     assert (found(run) is None) is (phases_on == "gpu")
 
 
 def test_the_title_says_where_the_time_lies(tmp_path: Path) -> None:
-    run = recorded(tmp_path, {"backward": 30})
+    run = load(record_pauses(tmp_path, {"backward": 30}))
     (untimed,) = [one for one in run.findings if one.rule == "unaccounted-time"]
     assert untimed.title == (
         "44 % of a step is explained by no timer, all of that between backward and step"
@@ -123,7 +73,7 @@ def test_the_title_says_where_the_time_lies(tmp_path: Path) -> None:
 
 
 def test_a_late_rank_loses_its_time_somewhere(tmp_path: Path) -> None:
-    run = recorded(tmp_path, {"step": 5}, {"step": 5, "backward": 40})
+    run = load(record_pauses(tmp_path, {"step": 5}, {"step": 5, "backward": 40}))
     (late,) = [one for one in run.findings if one.rule == "straggler-rank"]
     assert "It loses most between backward and step (40.0 ms per step, outside" in late.summary
     assert late.advice[0].to == "a minute of rank 1"
@@ -131,7 +81,7 @@ def test_a_late_rank_loses_its_time_somewhere(tmp_path: Path) -> None:
 
 
 def test_what_is_slow_behind_the_optimizer_is_said_to_be_there(tmp_path: Path) -> None:
-    run = recorded(tmp_path, {}, inner=2, lengths=LENGTH | {"step": 60})
+    run = load(record_pauses(tmp_path, {}, inner=2, lengths=LENGTHS | {"step": 60}))
     (slow,) = [one for one in run.findings if one.rule == "optimizer-bound"]
     assert slow.title == "65 % of a step is step(), most of it after optimizer_step"
     assert slow.advice[0].why == "shows which code runs after optimizer_step"

@@ -18,6 +18,7 @@ from dsprof.page import render_page
 from tests.loaded import sample
 from tests.page.browsing import Open, Opened, Scheme, Shelf, Written
 from tests.page.runs import gpus, huge, made, validated, with_rows
+from tests.recording.recorded import record_pauses
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -184,6 +185,11 @@ def _recorded(_: Path) -> dsprof.Run:
     return dsprof.run.from_events(rows.drop(columns="record"), meta=meta)
 
 
+def _lanes(folder: Path) -> dsprof.Run:
+    """A recording of two ranks, of which one comes 20 ms later to backward."""
+    return dsprof.load(record_pauses(folder / "lanes", {}, {"forward": 20}))
+
+
 def _many_failures(_: Path) -> dsprof.Run:
     """One failure on each of twelve ranks, a word of it long, and memory of all of them."""
     long = "[/opt/build/third_party/gloo/gloo/transport/tcp/pair.cc:553]"
@@ -215,4 +221,5 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "many_failures": _many_failures,
     "huge": lambda _: huge(),
     "gpus": lambda folder: gpus(folder / "gpus"),
+    "lanes": _lanes,
 }

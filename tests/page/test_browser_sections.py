@@ -138,3 +138,24 @@ def test_without_scripts_the_page_says_so_and_shows_nothing_dead(
         assert page.locator(dead).count() > 0
         assert page.locator(f"{dead}:visible").count() == 0, dead
     context.close()
+
+
+def test_pointing_at_a_piece_of_a_step_tells_what_a_rank_did(opened: Open) -> None:
+    page = opened("lanes")
+    draw_everything(page)
+    chart = page.locator("[data-chart='lanes']")
+    legend = chart.locator(".legend li").all_text_contents()
+    assert [text.strip() for text in legend] == [
+        "communication (collectives)", "compute", "optimizer", "data loading", "no timer",
+    ]  # fmt: skip
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll('.plot-lanes .bartext')]
+             .filter(text => text.getAttribute('transform')?.includes('scale'))
+             .map(text => text.textContent)"""
+    )
+    assert sizes == [], "names are left out rather than shrunk"
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".plot .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.15 * box["width"], box["y"] + 0.25 * box["height"])
+    expect(chart.locator(".hoverlayer")).to_contain_text("rank 0 · forward")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,55 @@ def record(folder: Path, last: int, rank: int = 0, **more: Any) -> Path:
     write_steps(writer, 1, last)
     writer.close()
     return writer.path
+
+
+#: Phases of a step of `record_pauses`: their classes, and how many ms each takes.
+_CLASS = {"data": "data", "forward": "compute", "backward": "compute", "step": "optimizer"}
+LENGTHS = {"data": 2, "forward": 10, "backward": 20, "step": 6}
+
+
+def record_pauses(
+    folder: Path,
+    *pauses: Mapping[str, int],
+    inner: int = 0,
+    lengths: Mapping[str, int] = LENGTHS,
+    steps: int = 30,
+    **told: str,
+) -> Path:
+    """Recordings whose ranks pause that many ms after their phases and then meet; a rank a mapping.
+
+    Args:
+        lengths: ms of each phase.
+        inner: ms of `optimizer_step`, at the beginning of step.
+        told: configuration rows.
+    """
+    whole = max(sum(one.values()) for one in pauses) + sum(lengths.values())
+    for rank, pause in enumerate(pauses):
+        writer = Writer.create(folder, header(rank, world=len(pauses)))
+        for name, value in told.items():
+            writer.config(name, value)
+        at, began = MS, MS
+        for step in range(1, steps + 1):
+            for name, length in lengths.items():
+                phase = writer.name(name, 0, _CLASS[name])
+                if name == "step" and inner:
+                    update = writer.name("optimizer_step", phase, "optimizer")
+                    writer.span(update, at, at + inner * MS, step)
+                writer.span(phase, at, at + length * MS, step)
+                at += length * MS
+                if name != "step":
+                    at += pause.get(name, 0) * MS
+            waited = (whole - sum(pause.values()) - sum(lengths.values())) * MS
+            meet = writer.name("all_reduce")
+            if waited:
+                writer.collective(meet, 0, at, at, waited, step, -1, 1 << 20)
+            at += waited
+            writer.step(step, began, at, [0.0] * len(CLASSES), 1)
+            began = at
+            at += pause.get("step", 0) * MS
+            writer.flush()
+        writer.close()
+    return folder
 
 
 def frame(table: pa.Table) -> pd.DataFrame:

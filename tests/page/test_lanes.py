@@ -1,0 +1,78 @@
+"""Single steps as they ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsprof import load
+from dsprof.page.contents import contents
+from dsprof.page.lanes import RANKS, lanes_section
+from dsprof.recording import THINNED, Writer
+from tests.loaded import sample
+from tests.recording.recorded import MS, header, record, record_pauses, write_steps
+
+
+def test_a_step_as_long_as_most_is_drawn_rank_beside_rank(tmp_path: Path) -> None:
+    section = lanes_section(load(record_pauses(tmp_path, {}, {"forward": 20})))
+    (chart,) = section.charts
+    assert chart.label.startswith("Step ")
+    assert chart.label.endswith(", as long as most: 58.0 ms.")
+    assert chart.figure["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1"]
+    assert chart.table is not None
+    said = [[cell.text for cell in row] for row in chart.table.rows]
+    assert ["0", "38.0 ms", "20.0 ms", "all_reduce"] in said
+    assert ["1", "12.0 ms", "20.0 ms", "no phase"] in said
+
+
+def test_the_longest_step_is_drawn_too_if_it_is_much_longer(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 29)
+    forward = writer.name("forward", 0, "compute")
+    writer.span(forward, 3000 * MS, 3400 * MS, 30)
+    writer.step(30, 3000 * MS, 3500 * MS)
+    writer.close()
+    both = lanes_section(load(tmp_path)).charts
+    assert [one.name for one in both] == ["lanes", "lanes-longest"]
+    assert both[1].label == "Step 30, the longest: 500 ms."
+
+
+def test_of_many_ranks_some_are_drawn_and_the_late_one_is_among_them(tmp_path: Path) -> None:
+    late = 3
+    record_pauses(tmp_path, *({"forward": 20 * (rank == late)} for rank in range(50)), steps=25)
+    section = lanes_section(load(tmp_path))
+    ranks = section.charts[0].figure["layout"]["yaxis"]["ticktext"]
+    assert f"rank {late}" in ranks
+    assert {"rank 0", "rank 49"} <= set(ranks)
+    assert len(ranks) in {RANKS - 1, RANKS}
+    assert f"{len(ranks)} of 50 ranks, evenly spread, with rank {late}." in section.words
+
+
+def test_hosts_whose_clocks_are_not_known_begin_side_by_side(tmp_path: Path) -> None:
+    for rank in range(2):  # too few steps to compare clocks
+        record(tmp_path, 5, rank, host=f"worker-{rank}")
+    section = lanes_section(load(tmp_path))
+    assert "each from its own beginning" in section.words
+
+
+def test_on_a_gpu_it_is_said_why_there_is_none(tmp_path: Path) -> None:
+    section = lanes_section(load(record_pauses(tmp_path, {}, phases_on="gpu")))
+    assert not section.charts
+    assert "On a GPU" in section.why
+
+
+def test_steps_whose_calls_share_rows_are_not_drawn(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for step in range(1, 30):
+        write_steps(writer, step, step)
+        if step % 8:
+            gather = writer.name("all_gather")
+            writer.collective(gather, 0, 0, 0, MS, step + 1, -1, 64, 9, 0, flags=THINNED)
+    writer.close()
+    drawn = lanes_section(load(tmp_path)).charts[0].label.split(",")[0]
+    assert (int(drawn.removeprefix("Step ")) - 1) % 8 == 0
+
+
+def test_the_page_of_a_log_has_no_such_section() -> None:
+    names = [one.name for one in contents(sample("zero3_0.19.8")).sections]
+    assert "ranks" in names
+    assert "lanes" not in names
