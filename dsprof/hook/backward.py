@@ -276,6 +276,7 @@ class Backward:
     def forget(self) -> None:
         for reducer in self.reducing:
             reducer.queued = False
+            reducer.parts.recorder.collectives.others_waited()
         self.reducing.clear()
 
 

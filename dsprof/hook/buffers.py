@@ -30,13 +30,14 @@ class Buffers:
             return None
         (model,) = args
         issued = by_others_so_far(self.collectives, model.process_group)
-        self.collectives.wait_begins()
+        self.collectives.others_wait("broadcast", model.process_group)
         return model, issued, now()
 
     def _end(self, held: tuple[Any, int, int] | None) -> None:
         if held is None:
             return
         (model, issued, begin), end = held, now()
+        self.collectives.others_waited()
         group, buffers = model.process_group, model.modules_buffers
         count = by_others_so_far(self.collectives, group) - issued
         if count > 0:

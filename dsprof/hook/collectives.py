@@ -196,12 +196,15 @@ class Collectives:
             issued = self._under_way.pop(work, None)
         if issued is None:
             return None, now()
-        operation = issued[0]
+        return issued, self._is_in(issued[0], issued[5])
+
+    def _is_in(self, operation: Operation, sequence: int) -> int:
+        """Put a wait that begins into the in-flight cell; the time at which it does."""
         name = operation.ids.get(0) or self._first_name(operation)
         begin, cell = now(), self._ring.cell
         cell[1] = begin
-        cell[0] = issued[5] << NAME_BITS | name
-        return issued, begin
+        cell[0] = sequence << NAME_BITS | name
+        return begin
 
     def _first_name(self, operation: Operation) -> int:
         """Write the name to the file before the first wait under it, which may never return."""
@@ -221,6 +224,18 @@ class Collectives:
             self._ring.cell[0] = 0
         elif not timeline.is_elsewhere():
             timeline.block(end - begin, COMMUNICATION)
+
+    def others_wait(self, name: str, group: Any) -> None:
+        """C++ waits from now on for calls that it issued itself."""
+        self._is_in(self._other(name), self._known(group).sequence)
+        self.wait_begins()
+
+    def others_waited(self) -> None:
+        """That wait is over, or never began."""
+        self._ring.cell[0] = 0
+
+    def _other(self, name: str) -> Operation:
+        return self._others.setdefault(name, Operation(name, None))
 
     def wait_begins(self) -> None:
         """Called where a wait begins that has no Work. Does nothing here; on a GPU it records a
@@ -244,7 +259,7 @@ class Collectives:
         known = self._known(group)
         self.timeline.block(blocked, COMMUNICATION)
         track, stack = self.timeline.current, self.timeline.stack
-        operation = self._others.setdefault(name, Operation(name, None))
+        operation = self._other(name)
         self._record(
             (_COLLECTIVE, ASYNC | THINNED, track.number if track else 0,
              self._id(operation, stack[-1].phase.id if stack else 0),

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.recording import launches
+from dsprof.recording.alive import is_writing
 from dsprof.recording.layout import SUFFIX, stem_of
 from dsprof.recording.stream import read_meta
 
@@ -95,7 +96,7 @@ def _met(folder: Path, launch: str, seen: set[Path], alive: dict[int, Alive]) ->
             continue
         known = next((one for one in alive.values() if one.pid == pid), None)
         if known is not None:
-            if _has_open(pid, path):
+            if is_writing(pid, path):
                 known.recordings[stem_of(path.name)] = path
             continue
         descriptor = _process(pid, path)
@@ -115,26 +116,10 @@ def _process(pid: int, recording: Path) -> int | None:
         descriptor = os.pidfd_open(pid)
     except (OSError, OverflowError):  # it is gone, not a valid id, or this kernel lacks pidfd_open
         return None
-    if _has_open(pid, recording):
+    if is_writing(pid, recording):
         return descriptor
     os.close(descriptor)
     return None
-
-
-def _has_open(pid: int, file: Path) -> bool:
-    held = Path(f"/proc/{pid}/fd")
-    try:
-        return any(_is_link_to(link, file) for link in held.iterdir())
-    except OSError:  # gone, or we lack permission
-        return False
-
-
-def _is_link_to(link: Path, file: Path) -> bool:
-    """Compare names first: a file on another file system may be slow to stat."""
-    try:
-        return link.readlink().name == file.name and link.samefile(file)
-    except OSError:
-        return False
 
 
 def _header(path: Path) -> dict[str, Any] | None:

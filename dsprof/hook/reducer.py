@@ -84,7 +84,7 @@ class Reducer:
             if other is not self and other.since:
                 other.tell()
         self.since, self.held = now(), self._held()
-        self.parts.recorder.collectives.wait_begins()
+        self.parts.recorder.collectives.others_wait("all_reduce", self.group)
         self.queue(self.reduced)
 
     def _reduced(self) -> None:
@@ -99,7 +99,7 @@ class Reducer:
         """The loop calls `finalize_backward`, in backward or after it: the wait begins."""
         self.count_buckets()
         self.since, self.held = now(), self._held()
-        self.parts.recorder.collectives.wait_begins()
+        self.parts.recorder.collectives.others_wait("all_reduce", self.group)
 
     def count_buckets(self) -> None:
         """Count the collectives issued since this model's backward began, unless done."""
@@ -113,6 +113,7 @@ class Reducer:
         since, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
         self.backward.reducing.remove(self)
         collectives = self.parts.recorder.collectives
+        collectives.others_waited()
         if self.buckets > 0:
             collectives.by_others(
                 "all_reduce", self.group, since, blocked, self.buckets, self.bytes

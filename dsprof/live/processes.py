@@ -18,7 +18,16 @@ import pyarrow.compute as pc
 from dsprof.errors import DsprofError
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
-from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, Gone, ended_with, killed_at
+from dsprof.recording.launches import (
+    AT_ONCE,
+    FAULTS,
+    NOT_FOUND,
+    OUTLIVED,
+    Gone,
+    ended_at,
+    ended_with,
+    killed_at,
+)
 from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
 from dsprof.recording.stream import end_of_rows
 
@@ -117,7 +126,9 @@ class Process:
         if self.gone is not None:
             return (self.gone.signal, self.gone.code) == (0, 0)
         folder = Path(self.recording.path).parent
-        return not self.operation and ended_with(folder, self._launch) == 0
+        over = ended_at(folder, self._launch) or 0
+        outlived = self.grown > over * 1e-9 + OUTLIVED  # a command that only starts the job (`&`)
+        return not (self.operation or outlived) and ended_with(folder, self._launch) == 0
 
     @property
     def _launch(self) -> object:

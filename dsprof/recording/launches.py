@@ -21,6 +21,8 @@ FOLDER: Final = ".attach"  # in the run folder
 NOT_FOUND: Final = -1  #: instead of a signal: no process here had the recording open by then
 #: What was seen to die within so many seconds may have died in any order.
 AT_ONCE: Final = 0.1
+#: Who writes so many seconds after the end of its command has outlived it: `sbatch`, `&`.
+OUTLIVED: Final = 5.0
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _SIGNAL: Final = 0x7F  # mask for a status of wait(2)

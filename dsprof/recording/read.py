@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.errors import DsprofError
+from dsprof.recording.alive import is_writing
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
@@ -120,9 +122,17 @@ class Recording:
             "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
             "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
             "killed": killed_at(Path(self.path)),
+            "alive_at": time.time_ns() if self._is_being_written() else None,
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),
         }
+
+    def _is_being_written(self) -> bool:
+        """Whether its process is seen on this host; of one on another host nothing is known."""
+        pid, host = self.header.get("pid"), self.header.get("host")
+        if self.ended or not isinstance(pid, int) or host != socket.gethostname():
+            return False
+        return is_writing(pid, Path(self.path))
 
     def launched(self, segment: int) -> None:
         """Set the launch of the run that it belongs to, before anything is read."""

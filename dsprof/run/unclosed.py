@@ -22,7 +22,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, Gone
+from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, OUTLIVED, Gone
 from dsprof.run.problems import OF_A_PEER, SEVERE
 from dsprof.run.table import of_kind, tidy
 
@@ -31,6 +31,8 @@ IDLE: Final = 60.0
 #: So long the others waited for a process that hung, at least: they lose one that died at once.
 #: (On NCCL they wait for that, too; then both are told as what they have in common.)
 WAITED: Final = 5.0
+#: And longer than so many of their steps: none is that much longer than the others.
+STEPS: Final = 5
 #: `dsprof attach` looks for new processes within so many seconds: they may be gone by then.
 LOOKING: Final = 1.0
 #: What a script exits with that was asked to end and says so.
@@ -49,7 +51,7 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
     processes = [_ended_well(_as_found(process)) for process in processes]
     found = []
     for segment, launch in _launches(processes):
-        mine = list(launch)
+        mine = _without_what_it_outlived(list(launch), events)
         missing = _missing(mine, events, _follows(processes, segment))
         found += [_problem(events, process, way) for process, way in missing]
         if not missing and _command_failed(mine, events, processes):
@@ -78,6 +80,17 @@ def _ended_well(process: Process) -> Process:
 
 def _launches(processes: Sequence[Process]) -> Any:
     return groupby(sorted(processes, key=_segment), _segment)
+
+
+def _without_what_it_outlived(launch: list[Process], events: pd.DataFrame) -> list[Process]:
+    """The processes; without the end of a command that they went on after.
+
+    One that only starts the job and returns (`sbatch`, `&`) says nothing of how the job ends.
+    """
+    over = max((one["over_at"] for one in launch if one["over_at"]), default=None)
+    if not over or _last_seen(launch, events) <= over + OUTLIVED * 1e9:
+        return launch
+    return [{**one, "over_at": None, "over_with": None} for one in launch]
 
 
 def _segment(process: Process) -> int:
@@ -144,7 +157,8 @@ def _missing(
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
-        return [(one, _way(one, events, max(ends))) for one in still]
+        least = _patience(launch, events)
+        return [(one, _way(one, events, max(ends), least)) for one in still]
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
@@ -176,8 +190,9 @@ def _of_none_closed(
 ) -> list[tuple[Process, str]]:
     """Those that others waited for.
 
-    Where all went and none waited, who was first is not known: the one that wrote last stands
-    for all of them ("ended"), if the launch is known to be over.
+    Where all went and none waited long, who was first is not known: the one that wrote last stands
+    for all of them ("ended"), if the launch is known to be over. A signal that ended one of them
+    was not seen to come first, so it is no reason to name that one.
     """
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
     is_over = bool(followed or over)
@@ -185,10 +200,44 @@ def _of_none_closed(
         return []
     absent = [process for process in still if not process["in_flight"]]
     if len(absent) < len(still):
-        return [(one, _way(one, events, over)) for one in absent]
+        end, least = over or _last_sign(still, events), _patience(still, events)
+        ways = [(one, _way(one, events, end, least)) for one in absent]
+        blamed = [
+            (one, way)
+            for one, way in ways
+            if way == "absent" or (over and not _ended_by_signal(one))
+        ]
+        if blamed:
+            return blamed
     if not is_over:
         return []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
+
+
+def _last_sign(launch: list[Process], events: pd.DataFrame) -> int:
+    """When any of them was last known to be there, ns since 1970.
+
+    A process that is ended from outside writes nothing more: of a launch that nobody saw the end
+    of, it is unknown how long it stood still before that.
+    """
+    waits = [int(one["in_flight"]["at"] or 0) for one in launch if one["in_flight"]]
+    return max([*waits, _last_seen(launch, events)])
+
+
+def _last_seen(launch: list[Process], events: pd.DataFrame) -> int:
+    """When the last row of any of them was written, or now, if one is seen to be there."""
+    last = [_rows_of(events, one)["at"].max() for one in launch]
+    times = [int(at.value) for at in last if pd.notna(at)]
+    return max([*times, *(int(one.get("alive_at") or 0) for one in launch)], default=0)
+
+
+def _patience(launch: list[Process], events: pd.DataFrame) -> float:
+    """Seconds after its last row from which on a process is missed: a step may be longer than
+    `WAITED`, and a rank that is in the middle of one has not hung.
+    """
+    mine = events[(events["segment"] == launch[0]["segment"]).fillna(value=False)]
+    step = mine["seconds"][(mine["name"] == "step_seconds").fillna(value=False)].median()
+    return max(WAITED, STEPS * float(step)) if pd.notna(step) else WAITED
 
 
 def _killed_first(launch: list[Process]) -> Process | None:
@@ -255,6 +304,11 @@ def _stopped(process: Process) -> bool:
     return bool(not process["ended"] and gone and gone.signal == signal.SIGTERM)
 
 
+def _ended_by_signal(process: Process) -> bool:
+    gone = process.get("killed")
+    return bool(gone and gone.signal)
+
+
 def _end(process: Process) -> int:
     return int(process["ended_at"] if process["ended"] else process["killed"].at)
 
@@ -274,16 +328,15 @@ def _gone_first(still: list[Process]) -> Process | None:
     return first if not first["killed"].signal and asked and all(asked) else None
 
 
-def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:
-    """How it went, told by how long the others still went on: `end`, ns since 1970.
+def _way(process: Process, events: pd.DataFrame, end: int, least: float) -> str:
+    """How it went, told by how long the others still went on: until `end`, ns since 1970.
 
-    Where nothing tells when the others were killed, they are taken to have waited.
+    What its thread says of the node's GPUs it also says where training stands still.
     """
-    if end is None:
-        return "absent"
-    last = _rows_of(events, process)["at"].max()
+    rows = _rows_of(events, process)
+    last = rows["at"][rows["kind"] != Kind.GPU].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
-    return "absent" if waited >= WAITED else "gone"
+    return "absent" if waited >= least else "gone"
 
 
 def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:

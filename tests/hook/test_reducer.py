@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.hook.rows import folder
+from tests.hook.jobs_of import launch
+from tests.hook.rows import folder, in_flight
 
 JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
@@ -73,6 +74,17 @@ def test_a_collective_is_waited_for_through_its_future_or_one_that_follows_too(
         waited = sum(row.blocked for row in rows.collectives) * 1e-9
         charged = sum(step.classes[1] for step in rows.steps)
         assert charged == pytest.approx(waited, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits", "operation"), [("gradients", 0, "all_reduce"), ("buffers", 1, "broadcast")]
+)
+def test_a_rank_that_ends_while_ddp_waits_was_in_that_collective_and_the_other_in_none(
+    tmp_path: Path, kind: str, waits: int, operation: str
+) -> None:
+    assert not launch("standing", (2, tmp_path, kind), needs="torch")
+    files = sorted((tmp_path / "run").glob("*.dsprof"))
+    assert [in_flight(file)[0] for file in files] == [operation, ""][:: 1 if waits == 0 else -1]
 
 
 @pytest.mark.parametrize("kind", BY_HAND)

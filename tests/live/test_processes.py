@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from dsprof.live.processes import process_of
-from dsprof.recording import Recording
+from dsprof.recording import Recording, launches
 from tests.live.jobs import Job
 
 
@@ -28,3 +29,18 @@ def test_a_process_that_had_stopped_writing_long_before_anybody_looked_does_not_
     process.took(pa.table(rows))
     process.look(time.time())
     assert process.state == "running"
+
+
+@pytest.mark.parametrize(("since", "state"), [(0.0, "ended"), (-3600.0, "silent")])
+def test_a_command_that_ended_well_long_before_says_nothing_of_how_its_job_ends(
+    tmp_path: Path, since: float, state: str
+) -> None:
+    """As one that only starts the job and returns: `sbatch`, or `&` in a script."""
+    job = Job(tmp_path, 1, launch="one")
+    job.run(1)
+    (tmp_path / launches.FOLDER).mkdir()
+    process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
+    process.pid, now = 1 << 30, time.time()  # it is gone
+    (tmp_path / launches.FOLDER / "one.ended").write_text(f"{int((now + since) * 1e9)} 0")
+    process.look(now + 100)
+    assert process.state == state

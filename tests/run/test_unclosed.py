@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,16 +30,16 @@ def ended(rank: int, seconds: float = 10.5, **more: Any) -> dict[str, Any]:
     return process(rank, ended=True, ended_at=at, **more)
 
 
-def run_of(*processes: dict[str, Any]) -> Run:
-    """Each process has recorded ten steps of a second."""
-    rows = [
-        {"kind": "metric", "name": "step_seconds", "seconds": 1.0, "step": step, "steps": 1,
+def run_of(*processes: dict[str, Any], seconds: float = 1.0, rows: Sequence[Any] = ()) -> Run:
+    """Each process has recorded ten steps, of a second unless it is said, and these `rows`."""
+    steps = [
+        {"kind": "metric", "name": "step_seconds", "seconds": seconds, "step": step, "steps": 1,
          "rank": one["rank"], "segment": one["segment"], "engine": 0, "line": step,
          "record": step, "source": one["source"], "at": START + pd.Timedelta(seconds=step)}
         for one in processes
         for step in range(1, 11)
     ]  # fmt: skip
-    return from_events(pd.DataFrame(rows), meta={"recordings": list(processes)})
+    return from_events(pd.DataFrame([*steps, *rows]), meta={"recordings": list(processes)})
 
 
 def problems(run: Run) -> list[tuple[str, int, int]]:
@@ -67,6 +68,51 @@ def test_a_process_that_others_waited_for_hung() -> None:
 def test_where_all_were_killed_who_was_in_no_collective_is_to_blame() -> None:
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
     run = run_of(process(0, in_flight=waiting), process(1), process(2, in_flight=waiting))
+    assert problems(run) == [("absent", 1, 10)]
+
+
+def test_of_ranks_that_were_all_killed_by_an_unseen_hand_none_hung_for_all_that_is_known() -> None:
+    """As by a scheduler, at the end of the job's time: one rank is always in a collective. How
+    long it was in there nobody saw.
+    """
+    moment = int((START + pd.Timedelta(seconds=10.3)).value)
+    waiting = {"name": "all_reduce", "seq": 57, "at": moment}
+    run = run_of(process(0, in_flight=waiting), process(1))
+    assert run.problems.empty
+    again: dict[str, Any] = {"segment": 1, "source": "again"}
+    run = run_of(process(0, in_flight=waiting), process(1), ended(0, **again))
+    assert run.problems[["kind", "text"]].to_numpy().tolist() == [
+        ["gone", "no process of this launch closed its recording, and the launch is over"]
+    ]
+    assert run.problems["rank"].isna().all()
+
+
+def test_a_rank_that_is_there_and_does_not_come_for_long_hangs_while_the_others_wait() -> None:
+    moment = int((START + pd.Timedelta(seconds=10.3)).value)
+    waiting = {"name": "all_reduce", "seq": 57, "at": moment}
+    run = run_of(process(0, in_flight=waiting, alive_at=LATER), process(1))
+    assert problems(run) == [("absent", 1, 10)]
+    assert "rank 1 did not arrive" in run.findings[0].title
+
+
+def test_a_rank_in_the_middle_of_a_long_step_did_not_hang_when_all_were_ended() -> None:
+    """Steps of 1 s here, of 20 s there: the same silence of 30 s says different things."""
+    waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
+    both = [killed(0, 40.0, 15, in_flight=waiting), killed(1, 40.0, 15)]
+    assert problems(run_of(*both)) == [("absent", 1, 10)]
+    run = run_of(*both, seconds=20.0)
+    assert run.problems[["kind", "value"]].to_numpy().tolist() == [["signal", 15.0]]
+    assert run.problems["rank"].isna().all()
+
+
+def test_what_a_hung_rank_says_of_its_nodes_gpus_is_no_sign_that_it_went_on() -> None:
+    """A thread of it says that: it samples them for all ranks of the node."""
+    rows = [
+        {"kind": "gpu", "name": "power", "value": 300.0, "segment": 0, "engine": 0, "line": line,
+         "record": line, "source": "rank-1", "at": START + pd.Timedelta(seconds=line)}
+        for line in range(11, 40)
+    ]  # fmt: skip
+    run = run_of(ended(0, seconds=40.0), process(1), rows=rows)
     assert problems(run) == [("absent", 1, 10)]
 
 
@@ -165,6 +211,19 @@ def test_processes_that_all_skip_their_end_and_whose_command_succeeds_did_not_fa
         run_of(killed(0, 10.1, 15, **well), process(1, **well)),
     ):
         assert died.findings[0].rule in ("rank-died", "hang")
+
+
+def test_a_command_that_its_processes_outlived_says_nothing_of_their_end() -> None:
+    """As one that only starts the job and returns: `sbatch`, or `&` in a script."""
+    began = int((START + pd.Timedelta(seconds=1)).value)
+    moment = int((START + pd.Timedelta(seconds=10.3)).value)
+    waiting = {"name": "all_reduce", "seq": 57, "at": moment}
+    for code in (0, 1):
+        over: dict[str, Any] = {"over_at": began, "over_with": code}
+        assert run_of(process(0, **over), process(1, **over)).problems.empty
+        run = run_of(process(0, **over), process(1, in_flight=waiting, **over))
+        assert run.problems.empty
+        assert problems(run_of(ended(0, **over), process(1, **over))) == [("gone", 1, 10)]
 
 
 def test_a_command_that_ends_with_an_error_though_no_rank_was_seen_to_fail_is_told() -> None:

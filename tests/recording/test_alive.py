@@ -1,0 +1,40 @@
+"""Which process of this host is writing a recording."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from dsprof.recording import Writer
+from dsprof.recording.alive import is_writing
+from dsprof.recording.read import Recording
+from tests.recording.recorded import header
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
+
+
+def test_a_process_writes_the_recording_of_which_it_has_a_file_open(tmp_path: Path) -> None:
+    writer, other = (Writer.create(tmp_path, header(rank)) for rank in range(2))
+    other.close()
+    assert is_writing(os.getpid(), writer.path)
+    assert is_writing(os.getpid(), writer.path.with_suffix(".7.dsprof"))  # a part that is gone
+    assert not is_writing(os.getpid(), other.path)
+    assert not is_writing(1 << 30, writer.path)
+    writer.close()
+    assert not is_writing(os.getpid(), writer.path)
+
+
+def test_that_a_process_is_there_is_known_on_its_own_host_until_it_closes(tmp_path: Path) -> None:
+    writers = [
+        Writer.create(tmp_path, header(rank, host=host))
+        for rank, host in enumerate((socket.gethostname(), "elsewhere"))
+    ]
+    found = [Recording(writer.path) for writer in writers]
+    assert [bool(one.facts["alive_at"]) for one in found] == [True, False]
+    for writer, one in zip(writers, found, strict=True):
+        writer.close()
+        one.follow()
+    assert [one.facts["alive_at"] for one in found] == [None, None]
