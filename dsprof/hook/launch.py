@@ -120,12 +120,15 @@ finally:
 
 _UNSEEN: Final = (
     f"a process that could not record has said why; if none did, {UNSEEN}; or no Python looked: "
-    "`python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew or names what its "
-    "user may not read"
+    "`python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew, has another "
+    "sitecustomize before ours or names what its user may not read; or the job still trains, and "
+    "the command only started it"
 )
 
 #: Characters that a shell, srun (comma), pdsh (%) or PYTHONPATH itself (colon) may interpret.
 _ODD: Final = re.compile(r"[^\w@+=./-]")
+
+_SHELL: Final = "/bin/sh"
 
 #: Signals that we receive and pass on. Those of a terminal's keys reach the command by themselves.
 _KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
@@ -295,6 +298,9 @@ def _begun(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     try:
         return subprocess.Popen(list(command), env=environment, close_fds=False)  # noqa: S603
     except OSError as error:
+        if error.errno == errno.ENOEXEC and command[0] != _SHELL:  # a script without a first line
+            script = str(shutil.which(command[0]))  # that says so: shells and execvp(3) do the same
+            return _begun([_SHELL, script, *command[1:]], environment)
         raise _unable(command[0], error.strerror or str(error)) from error
 
 

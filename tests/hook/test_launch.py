@@ -239,6 +239,13 @@ def test_files_that_the_shell_opened_for_the_command_are_its_own_and_no_others(
     assert told[0] == told[1]
 
 
+def test_a_script_that_names_no_interpreter_is_run_by_the_shell_as_ever(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text('test "$1" = "two words" && exit 7\n')
+    script.chmod(0o755)
+    assert launch([str(script), "two words"], tmp_path / "run") == 7
+
+
 def test_a_command_that_does_not_exist_is_named_and_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "text").touch()
     for command, why in (
