@@ -95,6 +95,7 @@ class Collectives:
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
         self._under_way: dict[int, Issued] = {}  # by id of the Work or future to wait for
+        self._aside = 0  # the last key below 0 of `_under_way`
         self._promises: dict[int, int] = {}  # id of a Work or future → id of the next future
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._summed = -1  # the step of `_sums`
@@ -155,16 +156,26 @@ class Collectives:
             before = self._under_way.setdefault(id(work), issued)
             if before is not issued:  # that Work is gone and its id was reused
                 self._under_way[id(work)] = issued
-                self._forget(before)
+                self._let_go(before, id(work))
 
     def _promised(self, _: None, owner: Any, *call: Any) -> None:
         """A future was derived from a Work or future: either of the two may be waited for later."""
         future = call[2]
         issued = self._under_way.pop(id(owner), None)
         if issued:
-            self._forget(self._under_way.pop(id(future), None))
+            self._let_go(self._under_way.pop(id(future), None), id(future))
             self._under_way[id(future)] = issued
             self._promises[id(owner)] = id(future)
+
+    def _let_go(self, issued: Issued | None, number: int) -> None:
+        """Of a call's Work or future, whose id was `number`, Python has let go. C++ may hold a
+        future, and wait for it: until the end of the step its key is no object's id.
+        """
+        if issued and number in self._promises.values():
+            self._aside -= 1
+            self._under_way[self._aside] = issued
+        else:
+            self._forget(issued)
 
     def _before_future(self, args: Any, _: Any) -> Any:
         """None if the future does not belong to a collective."""
@@ -295,7 +306,7 @@ class Collectives:
         for key, issued in list(self._under_way.items()):
             track = issued[9]
             over = track.step - 1 if track is not None and track.trains else ended.step
-            if issued[4] < over:
+            if issued[4] < over or key < 0:
                 self._forget(self._under_way.pop(key, None))
         if self._sums:
             self._write_sums()

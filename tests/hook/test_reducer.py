@@ -17,7 +17,8 @@ REDUCED = ("attacked", "synchronized late", "synchronized early", "halved", "ask
 AGAIN = ("checkpointed", "whole", "checkpointed two")
 FUTURES = ("a future", "what follows", "the work")
 BY_HAND = ("waited for behind", "waited for inside")
-KINDS = LEAVES + REDUCED + AGAIN + FUTURES
+POWERED = "powered"
+KINDS = (*LEAVES, *REDUCED, *AGAIN, *FUTURES, POWERED)
 LATE, STEPS = 0.1, 4
 
 
@@ -74,6 +75,17 @@ def test_a_collective_is_waited_for_through_its_future_or_one_that_follows_too(
         waited = sum(row.blocked for row in rows.collectives) * 1e-9
         charged = sum(step.classes[1] for step in rows.steps)
         assert charged == pytest.approx(waited, rel=1e-3)
+
+
+@pytest.mark.usefixtures("results")
+def test_what_ddp_waits_for_that_python_has_let_go_of_is_a_wait_of_the_rank_that_is_early(
+    out: Path,
+) -> None:
+    """PowerSGD chains its calls: of the first, for which a late rank lets wait, C++ has the only
+    future.
+    """
+    waits = [rows.usual_wait for rows in folder(out / POWERED)]
+    assert waits[0] > 0.8 * LATE > waits[1]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+    PowerSGDState,
+    powerSGD_hook,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -27,10 +31,11 @@ FUTURES: dict[str, Callable[[Any], Any]] = {
     "what follows": lambda work: work.get_future().then(_gradient).wait(),
     "the work": lambda work: (work.get_future().then(_gradient), work.wait()),
 }
+POWERED = "powered"  # by a communication hook whose futures C++ alone holds
 BY_HAND = ("waited for behind", "waited for inside")  # of backward; PyTorch 2.15 can
 KINDS = (
     *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", "asked",
-    *AGAIN, *FUTURES,
+    *AGAIN, *FUTURES, POWERED,
     *(BY_HAND if hasattr(DistributedDataParallel, "finalize_backward") else ()),
 )  # fmt: skip
 LATE = 0.1  # seconds by which the second rank's backward begins late where it is computed again
@@ -68,6 +73,10 @@ def made(kind: str) -> Any:
     if kind.startswith("checkpointed"):
         return DistributedDataParallel(Again())
     net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
+    if kind == POWERED:
+        net.register_comm_hook(
+            PowerSGDState(None, 1, 0, use_error_feedback=False, warm_start=False), powerSGD_hook
+        )
     if kind == "halved":
         net.register_comm_hook(None, fp16_compress_hook)
     if kind == "asked":
@@ -95,7 +104,7 @@ def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
     alone = getattr(net, "no_sync", whole)
     with alone() if kind == "synchronized late" else whole():
         loss = loss_of(kind, net, batch)
-    if kind in AGAIN or kind in BY_HAND:
+    if kind in AGAIN or kind in BY_HAND or kind == POWERED:
         time.sleep(LATE * dist.get_rank())
     inside = kind == BY_HAND[1] and not net.should_finalize_after_backward
     if inside:
