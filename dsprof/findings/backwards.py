@@ -16,7 +16,6 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 
-
 _NONE: Final = pd.MultiIndex.from_arrays([[], []], names=["step", "rank"])
 
 
