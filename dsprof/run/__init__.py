@@ -348,10 +348,12 @@ class Run:
         """When the phases and calls of some of `steps` were, in `moments.COLUMNS`; no row unless
         they were recorded. With `outer` without what lies inside phases.
         """
+        if self._rows is None:
+            found = moments.told_moments(self.told, steps if outer else steps[:0])
+            return found if ranks is None else found[found["rank"].map(ranks.__contains__)]
         clocks = self._facts.get("clocks") or {}
         ahead = {host: told.get("ahead", 0.0) for host, told in clocks.items()}
-        processes = [] if self._rows is None else self._rows.processes
-        wanted = [one for one in processes if ranks is None or (one.rank or 0) in ranks]
+        wanted = [one for one in self._rows.processes if ranks is None or (one.rank or 0) in ranks]
         return moments.moments(wanted, steps, ahead, outer=outer)
 
     @cached_property

@@ -9,19 +9,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.events import Class
+from dsprof.events import Class, Kind
 from dsprof.recording.bulk import FORGOTTEN, Process
-from dsprof.recording.layout import ASYNC, THINNED, RowKind
+from dsprof.recording.layout import ASYNC, SUFFIX, THINNED, RowKind
 from dsprof.recording.moments import whole_rows
 from dsprof.recording.table import Names
 from dsprof.run.classes import P2P
-from dsprof.run.table import Codes, whole
+from dsprof.run.table import STEP as KEY
+from dsprof.run.table import Codes, positions, where, whole
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "what", "path", "class", "begin", "seconds", "issued",
     "bytes", "count", "group", "gpu_seconds", "source", "line",
 )  # fmt: skip
 UNKNOWN: Final = -1  # moment
+_ORDER: Final = ["segment", "engine", "step", "rank", "begin"]
 
 STEP, PHASE, CALL = "step", "phase", "call"  #: values of `what`
 
@@ -71,8 +73,40 @@ def moments(
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
     found = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
-    order = ["segment", "engine", "step", "rank", "begin"]
-    return found.sort_values(order, kind="stable", ignore_index=True)
+    return found.sort_values(_ORDER, kind="stable", ignore_index=True)
+
+
+def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The same without what lies inside phases, of the events of recordings: by the clock of each
+    host, to a microsecond, and as if each call was waited for as soon as it was issued.
+    """
+    table = steps[[*KEY]].drop_duplicates().sort_values([*KEY])
+    rows = where(events, positions(table, events, *KEY) >= 0)
+    path = rows["raw"].astype("str").fillna("")
+    outer = rows["source"].astype("str").str.endswith(SUFFIX) & ~path.str.contains("/")
+    kind = rows["kind"].astype("str")
+    what = {
+        STEP: (kind == Kind.METRIC) & (rows["name"] == "step_seconds"),
+        PHASE: (kind == Kind.PHASE) & rows["count"].notna(),  # not what is left of deleted ones
+        CALL: kind == Kind.COMM,
+    }
+    rows = rows.assign(path=path, what="").rename(columns={"text": "class"})
+    for name, mine in what.items():
+        rows.loc[mine & outer, "what"] = name
+    rows = where(rows, rows["what"] != "")
+    taken = rows["seconds"].where(rows["what"] != CALL, rows["value"]).to_numpy(float)
+    begin = rows["at"].to_numpy("datetime64[ns]").astype(np.int64)
+    ended = rows["what"].eq(STEP).to_numpy(bool)
+    begin -= np.where(ended, np.round(np.nan_to_num(taken) * 1e9), 0.0).astype(np.int64)
+    told = rows.assign(
+        rank=rows["rank"].fillna(0).astype(np.int64),
+        step=rows["step"].astype(np.int64),
+        begin=begin,
+        seconds=taken,
+        path=rows["path"].mask(ended, ""),
+    )
+    found = told.reindex(columns=list(COLUMNS))
+    return found.sort_values(_ORDER, kind="stable", ignore_index=True)
 
 
 def _clock(process: Process, ahead: Mapping[str, float]) -> Utc:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dsprof import load
-from dsprof.recording import ASYNC, THINNED, Writer
+from dsprof.recording import ASYNC, THINNED, Writer, read_folder
 from dsprof.recording.bulk import read_bulk
+from dsprof.run import from_events
 from dsprof.run.moments import CALL, COLUMNS, PHASE, STEP, UNKNOWN, moments
-from tests.recording.recorded import MS, SPANS, header, record, write_steps
+from tests.recording.recorded import (
+    LENGTHS,
+    MS,
+    SPANS,
+    frame,
+    header,
+    record,
+    record_pauses,
+    write_steps,
+)
 
 
 def test_a_step_has_its_phases_and_calls_in_order_of_time(tmp_path: Path) -> None:
@@ -93,3 +104,14 @@ def test_a_file_that_is_gone_or_another_one_has_no_moments(tmp_path: Path) -> No
 def test_a_log_has_no_moments() -> None:
     run = load(Path(__file__).parent.parent.parent / "sample_logs" / "checkpoint_0.19.8.log")
     assert run.moments(run.steps).empty
+
+
+def test_events_of_recordings_tell_the_same_of_what_lies_in_no_phase(tmp_path: Path) -> None:
+    record_pauses(tmp_path, {"backward": 30}, {"forward": 10}, steps=4)
+    run, told = load(tmp_path), from_events(frame(read_folder(tmp_path)))
+    columns = ["step", "rank", "what", "path", "class", "seconds", "source", "line"]
+    some, again = (one.moments(one.steps.iloc[1:3], [1], outer=True) for one in (run, told))
+    assert len(some) == 2 * (1 + len(LENGTHS) + 1)
+    pd.testing.assert_frame_equal(some[columns], again[columns], check_dtype=False)
+    assert ((some["begin"] - again["begin"]).abs() < 2_000).all(), "to a microsecond"
+    assert told.moments(told.steps).empty, "what lies inside phases is not told"

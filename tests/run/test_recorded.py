@@ -11,7 +11,6 @@ import pytest
 
 from dsprof.recording import Unit, Writer, read_folder
 from dsprof.run import Run, from_events, load
-from dsprof.run.moments import COLUMNS
 from dsprof.run.table import frame_of
 from tests.recording.recorded import MS, header
 
@@ -214,11 +213,7 @@ def test_views_are_those_of_all_events(write: Callable[[Path], None], tmp_path: 
 
 
 @pytest.mark.parametrize("write", CASES, ids=lambda case: case.__name__)
-def test_findings_are_those_of_all_events(
-    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for what moments show, which events do not have."""
-    monkeypatch.setattr(Run, "moments", lambda *_, **__: pd.DataFrame(columns=list(COLUMNS)))
+def test_findings_are_those_of_all_events(write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path)
     whole, run = from_events(frame_of(read_folder(tmp_path))), load(tmp_path)
     assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
