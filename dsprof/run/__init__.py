@@ -47,7 +47,7 @@ from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.seldom import rates_of_few, seldom_rates
-from dsprof.run.table import STEP, frame_of, tidy
+from dsprof.run.table import STEP, frame_of, tidy, where
 from dsprof.run.unclosed import with_unclosed
 from dsprof.run.unread import clashes, faults, jobs, repetitions, strangers, wraps
 from dsprof.run.versions import versions
@@ -350,7 +350,8 @@ class Run:
         """
         if self._rows is None:
             found = moments.told_moments(self.told, steps if outer else steps[:0])
-            return found if ranks is None else found[found["rank"].map(ranks.__contains__)]
+            mine = found["rank"].map(lambda rank: ranks is None or rank in ranks).astype(bool)
+            return where(found, mine).reset_index(drop=True)
         clocks = self._facts.get("clocks") or {}
         ahead = {host: told.get("ahead", 0.0) for host, told in clocks.items()}
         wanted = [one for one in self._rows.processes if ranks is None or (one.rank or 0) in ranks]
