@@ -97,7 +97,8 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     taken = rows["seconds"].where(rows["what"] != CALL, rows["value"]).to_numpy(float)
     begin = rows["at"].to_numpy("datetime64[ns]").astype(np.int64)
     ended = rows["what"].eq(STEP).to_numpy(bool)
-    begin -= np.where(ended, np.round(np.nan_to_num(taken) * 1e9), 0.0).astype(np.int64)
+    length = np.round(np.nan_to_num(taken) * 1e9).astype(np.int64) + 1_000  # the end was rounded
+    begin -= np.where(ended, length, 0)  # not after its first phase
     told = rows.assign(
         rank=rows["rank"].fillna(0).astype(np.int64),
         step=rows["step"].astype(np.int64),
