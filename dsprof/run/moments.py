@@ -90,7 +90,7 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         PHASE: (kind == Kind.PHASE) & rows["count"].notna(),  # not what is left of deleted ones
         CALL: kind == Kind.COMM,
     }
-    rows = rows.assign(path=path, what="").rename(columns={"text": "class"})
+    rows = rows.assign(path=path, what="")
     for name, mine in what.items():
         rows.loc[mine & outer, "what"] = name
     rows = where(rows, rows["what"] != "")
@@ -106,6 +106,9 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         seconds=taken,
         path=rows["path"].mask(ended, ""),
     )
+    told["class"] = told["text"].astype("str").mask(ended, "")
+    moves = told["name"].isin(P2P).map({True: str(Class.WAIT), False: str(Class.COMMUNICATION)})
+    told["class"] = told["class"].mask(told["what"] == CALL, moves)
     found = told.reindex(columns=list(COLUMNS))
     return found.sort_values(_ORDER, kind="stable", ignore_index=True)
 
