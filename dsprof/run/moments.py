@@ -106,10 +106,10 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         seconds=taken,
         path=rows["path"].mask(ended, ""),
     )
-    told["class"] = told["text"].astype("str").mask(ended, "")
-    moves = told["name"].isin(P2P).map({True: str(Class.WAIT), False: str(Class.COMMUNICATION)})
-    told["class"] = told["class"].mask(told["what"] == CALL, moves)
-    found = told.reindex(columns=list(COLUMNS))
+    call = rows["what"].eq(CALL)
+    moves = rows["name"].isin(P2P).map({True: str(Class.WAIT), False: str(Class.COMMUNICATION)})
+    class_ = rows["text"].astype("str").mask(ended, "").mask(call, moves)
+    found = told.assign(**{"class": class_}).reindex(columns=list(COLUMNS))
     return found.sort_values(_ORDER, kind="stable", ignore_index=True)
 
 
