@@ -244,4 +244,4 @@ def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
 
 
 def _in_steps(many: float) -> str:
-    return f"in {many:,.0f} steps"
+    return f"in {many:,.0f} step{'s' * (many != 1)}"

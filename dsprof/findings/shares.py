@@ -323,13 +323,14 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     longest, held = largest(found, "seconds"), saving_in_mean(facts)
+    made = steps_made(facts)
     return [
         Finding(
             rule="checkpoint-stall",
             severity=severity,
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
             summary=f"{len(found):,} save{'s' * (len(found) != 1)} took {format_seconds(total)} in "
-            f"{steps_made(facts):,} steps, the longest "
+            f"{made:,} step{'s' * (made != 1)}, the longest "
             f"{format_seconds(float(longest['seconds']))}: as if each step took "
             f"{format_seconds(cost)} longer."
             + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
