@@ -309,14 +309,18 @@ def export(
             metavar="NAME", help="events, steps, phases, comm, memory, gpu, problems or repairs."
         ),
     ] = "events",
+    steps: Annotated[
+        str | None, typer.Option(metavar="FIRST:LAST", help="Only these steps, such as 100:120.")
+    ] = None,
     parsers: Parsers = None,
 ) -> None:
     """Write a run's tables for other tools, or a trace for Perfetto."""
     from dsprof.export import export as write
 
+    some = None if steps is None else _range(steps)
     run = _load(paths, parsers)
     _tell_jobs(run)
-    write(run, output, table)
+    write(run, output, table, some)
 
 
 @app.command()
@@ -329,6 +333,13 @@ def doctor() -> None:
     found = checks()
     show(examination(found))
     raise typer.Exit(Exit.FINE if all(check.fine for check in found) else Exit.INPUT)
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise typer.BadParameter(f"{text!r} is not first:last, such as 100:120")
+    return int(first), int(last)
 
 
 def _coverage(paths: list[str], grammar: Grammar) -> Coverage:

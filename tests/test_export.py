@@ -60,7 +60,7 @@ def test_an_empty_table_is_an_empty_list(sample_run: Sample, tmp_path: Path) -> 
 
 def test_a_trace_ends_each_step_where_the_log_stamps_it(sample_run: Sample) -> None:
     run = sample_run(SEED)
-    steps = [event for event in trace(run) if event["name"] == "step 30"]
+    steps = [event for event in trace(run, run.steps) if event["name"] == "step 30"]
     stamped = run.steps["at"][run.steps["step"] == 30].iloc[0].timestamp()
     assert len(steps) == 1
     assert steps[0]["dur"] == pytest.approx(5.792e6)
@@ -71,7 +71,11 @@ def test_in_a_trace_children_lie_inside_their_parents(sample_run: Sample) -> Non
     run = sample_run("zero2_accumulation_0.16.9")
     step = int(run.phases["step"].max())
     rows = run.phases[run.phases["step"] == step].set_index("name")
-    slices = {e["name"]: e for e in trace(run) if e["ph"] == "X" and e["tid"] and e["args"]["line"]}
+    slices = {
+        e["name"]: e
+        for e in trace(run, run.steps)
+        if e["ph"] == "X" and e["tid"] and e["args"]["line"]
+    }
     inner, outer = slices["backward_inner"], slices["backward"]
     assert rows.loc["backward_inner", "parent"] == "backward"
     assert outer["ts"] <= inner["ts"]
@@ -81,7 +85,8 @@ def test_in_a_trace_children_lie_inside_their_parents(sample_run: Sample) -> Non
 def test_in_a_trace_phases_of_an_unknown_rank_are_those_of_no_rank() -> None:
     rows = [phase("forward", 1, 0.3, rank) for rank in (1, 3)]
     rows.append(phase("forward", 1, 0.4) | {"rank": None})
-    told = list(trace(run_of([*rows, metric("step_seconds", 1, 1.0)])))
+    run = run_of([*rows, metric("step_seconds", 1, 1.0)])
+    told = list(trace(run, run.steps))
     lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
     assert {lanes[e["tid"]]: round(e["dur"]) for e in told if e["ph"] == "X"} == {
         "optimizer steps": 1_000_000,
@@ -167,6 +172,34 @@ def test_a_long_recording_is_written_piece_by_piece(
     told = json.loads((tmp_path / "run.perfetto.json").read_text())
     assert told["traceEvents"] == list(recorded(run, run.steps))
     assert "by the clock of the first host" in told["otherData"]["note"]
+
+
+@pytest.mark.parametrize("name", ["run.perfetto.json", "run.jsonl"])
+def test_only_some_steps_are_written_if_they_are_asked_for(
+    cli: Dsprof, tmp_path: Path, name: str
+) -> None:
+    record(tmp_path / "runs", 9)
+    done = cli("export", "runs", "-o", name, "--table", "phases", "--steps", "3:5")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = (tmp_path / name).read_text()
+    if name == "run.jsonl":
+        told = {json.loads(line)["step"] for line in text.splitlines()}
+    else:
+        steps = (e["name"].split() for e in json.loads(text)["traceEvents"])
+        told = {int(words[1]) for words in steps if words[0] == "step" and words[1:]}
+    assert told == {3, 4, 5}
+
+
+@pytest.mark.parametrize("steps", ["5", "5:3", "a:b", "3:", ""])
+def test_steps_that_are_no_range_are_wrong_usage(cli: Dsprof, steps: str) -> None:
+    done = cli("export", SAMPLES / f"{SEED}.log", "-o", "steps.csv", "--steps", steps)
+    assert done.returncode == 2
+    assert "first:last" in done.stderr
+
+
+def test_a_table_without_steps_has_none_to_choose_from(sample_run: Sample, tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="has no steps to choose from"):
+        export(sample_run(SEED), tmp_path / "repairs.csv", "repairs", (1, 2))
 
 
 @pytest.mark.parametrize(("name", "table"), [("run.xlsx", "events"), ("run.csv", "dreams")])

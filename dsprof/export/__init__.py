@@ -23,8 +23,12 @@ __all__ = ["TABLES", "export", "trace"]
 TABLES: Final = ("events", "steps", "phases", "comm", "memory", "gpu", "problems", "repairs")
 
 
-def export(run: Run, path: str | Path, table: str = "events") -> None:
+def export(
+    run: Run, path: str | Path, table: str = "events", steps: tuple[int, int] | None = None
+) -> None:
     """Write one of `TABLES`, or the run as a trace; the ending of `path` says how.
+
+    With `steps`, only the rows of the steps from the first to the last of the two.
 
     `.parquet`, `.csv`, `.json` (a list of objects) and `.jsonl` (one a line) hold the table as
     it is: seconds, bytes, empty or null for unknown. `.perfetto.json` is for ui.perfetto.dev: of
@@ -43,29 +47,41 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
         raise DsprofError("no such table", table, f"one of {', '.join(TABLES)}")
     spare(path, run.inputs)
     try:
-        write(run, table, Path(path))
+        if write is _perfetto:
+            _perfetto(run, _within(run.steps, steps), Path(path))
+        else:
+            write(_within(getattr(run, table), steps, table), Path(path))
     except OSError as error:
         raise refused(error, name) from None
 
 
-def _parquet(run: Run, table: str, path: Path) -> None:
-    getattr(run, table).to_parquet(path, index=False)
+def _within(frame: pd.DataFrame, steps: tuple[int, int] | None, name: str = "") -> pd.DataFrame:
+    """The rows of some steps."""
+    if steps is None:
+        return frame
+    if "step" not in frame:
+        raise DsprofError("has no steps to choose from", f"table {name}", "leave out --steps")
+    return frame[frame["step"].between(*steps).fillna(value=False).to_numpy(bool)]
 
 
-def _csv(run: Run, table: str, path: Path) -> None:
-    getattr(run, table).to_csv(path, index=False)
+def _parquet(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_parquet(path, index=False)
 
 
-def _json(run: Run, table: str, path: Path) -> None:
+def _csv(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_csv(path, index=False)
+
+
+def _json(frame: pd.DataFrame, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for index, row in enumerate(_rows(getattr(run, table))):
+        for index, row in enumerate(_rows(frame)):
             file.write(f"{',' if index else '['}\n{row}")
-        file.write("\n]\n" if len(getattr(run, table)) else "[]\n")
+        file.write("\n]\n" if len(frame) else "[]\n")
 
 
-def _jsonl(run: Run, table: str, path: Path) -> None:
+def _jsonl(frame: pd.DataFrame, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(f"{row}\n" for row in _rows(getattr(run, table)))
+        file.writelines(f"{row}\n" for row in _rows(frame))
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[str]:
@@ -74,10 +90,10 @@ def _rows(frame: pd.DataFrame) -> Iterator[str]:
         yield json.dumps(to_json(dict(zip(names, row, strict=True))), allow_nan=False)
 
 
-def _perfetto(run: Run, table: str, path: Path) -> None:  # noqa: ARG001  a trace is the whole run
-    events, note = trace(run), _IN_A_ROW
+def _perfetto(run: Run, steps: pd.DataFrame, path: Path) -> None:
+    events, note = trace(run, steps), _IN_A_ROW
     if run.is_recorded_alone:
-        events = recorded(run, run.steps)
+        events = recorded(run, steps)
         note = _ON_THE_HOST if run.config.get("phases_on") == "gpu" else _RECORDED
     with path.open("w", encoding="utf-8") as file:
         file.write(f'{{"otherData": {json.dumps({"note": note})}, "traceEvents": [')
@@ -101,7 +117,7 @@ _ON_THE_HOST: Final = (
 )
 
 #: Endings, the longest of those that end alike first.
-_WRITERS: Final[Mapping[str, Callable[[Run, str, Path], None]]] = {
+_WRITERS: Final[Mapping[str, Callable[..., None]]] = {
     ".perfetto.json": _perfetto,
     ".parquet": _parquet,
     ".csv": _csv,

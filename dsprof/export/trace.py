@@ -22,12 +22,12 @@ _COUNTERS: Final = ("loss", "samples_per_second", "tokens_per_second", "grad_nor
 _STEPS, _UNKNOWN, _RANKS = range(3)
 
 
-def trace(run: Run) -> Iterator[dict[str, Any]]:
-    """A process a launch; in it a lane for the steps and one for the phases of each rank."""
-    steps: list[Row] = timed(run.steps).to_dict("records")
-    starts = {(row["segment"], row["engine"], row["step"]): row["begin"] for row in steps}
+def trace(run: Run, steps: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """A process a launch; in it a lane for `steps` and one for their phases of each rank."""
+    drawn: list[Row] = timed(steps).to_dict("records")
+    starts = {(row["segment"], row["engine"], row["step"]): row["begin"] for row in drawn}
     lanes: set[tuple[int, int]] = set()
-    for row in steps:
+    for row in drawn:
         lanes.add((int(row["segment"]), _STEPS))
         yield from _step(row)
     by_rank = run.phases.groupby(["segment", "engine", "step", "rank"], dropna=False)
