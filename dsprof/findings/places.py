@@ -22,6 +22,8 @@ _MOST: Final = 0.5  #: a part below which no place is named
 
 #: What is mostly done there, by the phases before and after; "" is the next step.
 _HINTS: Final = {
+    ("data", "forward"): "scripts prepare the batch, or run another model",
+    ("forward", "backward"): "scripts compute the loss",
     ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
     ("step", ""): "scripts log, average weights, step a scheduler, or move a batch to the device",
 }
@@ -66,7 +68,7 @@ class Place:
     def hint(self) -> str:
         """What is mostly done there, as a sentence behind a blank; "" if nobody can tell."""
         told = _HINTS.get((self.before, "" if self.between_steps else self.after))
-        return f" There {told}." if told else ""
+        return f" {self.words.capitalize()}, {told}." if told else ""
 
     @property
     def _again(self) -> bool:

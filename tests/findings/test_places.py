@@ -21,7 +21,9 @@ def test_most_of_the_time_lies_between_two_phases(tmp_path: Path) -> None:
     assert place is not None
     assert place.words == "between backward and step"
     assert place.much == "97 %"
-    assert place.hint == " There scripts clip, unscale or inspect gradients by hand."
+    assert place.hint == (
+        " Between backward and step, scripts clip, unscale or inspect gradients by hand."
+    )
     (proof,) = place.proof
     assert proof.text.startswith("step ")
     assert ": 30.0 ms between backward and step" in proof.text
