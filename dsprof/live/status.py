@@ -22,7 +22,7 @@ class Sources:
         faults: why something cannot be read.
         processes: the recorded ones of the last launch.
         logs: how many there are; `closed`: none of them goes on.
-        failure: what ended the launch, as a log says; "" if nothing did.
+        failure: what ended the launch, or holds it up, as its rows say; "" if nothing does.
         exited: a log says that every process of the launch has ended well.
         idle: seconds since anything was written, None if nothing ever was.
     """
@@ -44,8 +44,9 @@ def status_of(
     died = [p for p in found.processes if p.state == "died"]
     if died:
         return "died", _deaths(died, found.processes)
-    if found.failure:
-        return "died", found.failure
+    if found.failure:  # as a hang, of which the ranks are all still there
+        alive = any(p.state in {"running", "silent"} for p in found.processes)
+        return "silent" if alive else "died", found.failure
     end = _end(found, begun=begun)
     if end:
         return "ended", end

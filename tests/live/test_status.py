@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dsprof.live.processes import Process, State
 from dsprof.live.status import Sources, status_of
+from dsprof.recording import Recording
+from tests.recording.recorded import record
 
 
 @pytest.mark.parametrize("exited", [True, False])
@@ -13,3 +18,19 @@ def test_how_to_see_what_is_not_read_is_whole_in_80_columns(*, exited: bool) -> 
     _, note = status_of(found, None, None, begun=False)
     assert "`dsprof parsers --unknown`" in note
     assert len(note) <= 78  # the head has a blank at both ends
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [(["silent", "running"], "silent"), (["ended", "ended"], "died"), ([], "died")],
+)
+def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
+    tmp_path: Path, states: list[State], said: str
+) -> None:
+    hangs = "Training hung after step 20: rank 1 did not arrive"
+    processes = [
+        Process(Recording(record(tmp_path, 20, rank)), 0.0, rank, "worker-1", 7, state)
+        for rank, state in enumerate(states)
+    ]
+    found = Sources((), (), processes, 1, closed=False, failure=hangs, exited=False, idle=99.0)
+    assert status_of(found, None, 1.0, begun=True) == (said, hangs)
