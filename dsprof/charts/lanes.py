@@ -13,6 +13,7 @@ from dsprof.charts.palette import LABEL, STACK, colour, fill, text_on
 from dsprof.units import format_seconds
 
 FINEST: Final = 1 / 1500  #: of the width; shorter pieces are joined
+MOST: Final = 12_000  #: pieces of all lanes together; of many lanes longer ones are joined, too
 _NAMED: Final = 0.05  #: of the width; pieces that are this wide have their name in them
 _HIGH, _LOW, _MANY = 30, 16, 12  #: px of a lane, and how many ranks make it lower
 _NS: Final = 1e-9
@@ -26,10 +27,11 @@ def step_lanes(lanes: Mapping[int, Sequence[Stretch]]) -> Figure:
     """
     width = max(one.end for lane in lanes.values() for one in lane)
     unit = time_unit(width * _NS)
+    finest = width * max(FINEST, len(lanes) / MOST)
     drawn = [
         (place, rank, one)
         for place, (rank, lane) in enumerate(lanes.items())
-        for one in coarse(lane, FINEST * width)
+        for one in coarse(lane, finest)
     ]
     traces = [
         _trace(role, [piece for piece in drawn if piece[2].class_ == role], width, unit)

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from dsprof.analysis.lanes import UNTIMED, Stretch
 from dsprof.charts import step_lanes
+from dsprof.charts.lanes import MOST
 from dsprof.charts.palette import PALETTE
 
 MS = 1_000_000
@@ -59,6 +60,8 @@ def test_thousands_of_short_calls_are_drawn_as_few_pieces() -> None:
     ]
     figure = step_lanes({0: fine})
     assert sum(len(one["y"]) for one in figure["data"]) <= 1500
+    many = step_lanes(dict.fromkeys(range(32), fine))
+    assert 10_000 < sum(len(one["y"]) for one in many["data"]) <= MOST
     assert "40 short ones, most of that gather" in drawn(figure, "communication")["customdata"][0]
 
 
