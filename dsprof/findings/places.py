@@ -88,7 +88,8 @@ def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place
         ranks: late ones, of which only what they need beyond the others counts.
         inside: a phase; what its own parts do not cover, then.
     """
-    if facts.run.config.get("phases_on") == "gpu" or facts.engine is not None:
+    run = facts.run
+    if not run.is_recording or run.config.get("phases_on") == "gpu" or facts.engine is not None:
         return None
     found = _gaps(facts, ranks, inside)
     total = float(found["seconds"].sum())
