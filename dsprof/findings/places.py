@@ -18,7 +18,7 @@ from dsprof.units import format_seconds, format_share
 _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
-_MOST: Final = 0.5  #: a part below which no place is named
+_MOST: Final = 0.6  #: a part below which no place is named
 
 #: What is mostly done there, by the phases before and after; "" is the next step.
 _HINTS: Final = {
