@@ -64,7 +64,7 @@ class Recorded:
         codes = self._codes[number]
         first = len(codes) - 1 - len(CLASSES)
         if len(ids) and int(ids.max()) >= first:
-            forgotten = ids >= FORGOTTEN
+            forgotten = (ids >= FORGOTTEN) & (ids < FORGOTTEN + len(CLASSES))
             ids = np.where(forgotten, ids.astype(np.int64) - FORGOTTEN + first, ids)
             ids[~forgotten & (ids >= first)] = len(codes) - 1
         return codes[ids]

@@ -281,6 +281,17 @@ def test_how_far_a_rank_came_is_told_where_its_last_rows_are_of_no_step(tmp_path
     assert told.groupby("rank")["step"].max().to_dict() == {0: 30, 1: 7}
 
 
+def test_a_damaged_row_whose_name_no_writer_defines_is_no_phase(tmp_path: Path) -> None:
+    writer = job(tmp_path, 0, 6)
+    writer.span((1 << 31) + 5, 300 * MS, 301 * MS, 3)
+    writer.collective((1 << 20) + 8, 0, 0, 0, MS, 3)
+    writer.close()
+    run = load(tmp_path)
+    names = {"all_reduce_in_backward", "backward", "data", "forward", "step"}
+    assert set(run.phases["name"]) == names
+    assert run.comm["op"].dropna().unique().tolist() == ["all_reduce"]
+
+
 def test_a_report_reads_no_table_of_all_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
