@@ -395,7 +395,8 @@ def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
     If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
     rows = main_phases(facts.series, facts.run.phases)
-    named = rows[(rows["name"] == (late.phase or late.meeting)).fillna(value=False)]
+    named = (rows["name"] == (late.phase or late.meeting)) & rows["rank"].notna()
+    named = rows[named.fillna(value=False)]
     own = named["rank"].isin(late.group)
     longest, others = (named[own], named[~own]) if late.phase else (named[~own], named[own])
     if longest.empty:

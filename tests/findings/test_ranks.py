@@ -29,6 +29,7 @@ from tests.findings.plants import (
     why,
 )
 from tests.live.jobs import Job
+from tests.recording.recorded import MS
 
 _ELSEWHERE = "check it, or leave it out of the hostfile"
 
@@ -138,6 +139,23 @@ def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path
         "19 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
     )
     assert untimed.advice == ()  # what to look into is said with the rank
+
+
+def test_a_recording_without_a_rank_proves_nothing_about_a_rank(tmp_path: Path) -> None:
+    for rank, late in ((0, 1), (None, 0), (2, 20)):
+        writer = Writer.create(tmp_path, {"rank": rank, "host": "a", "world": 3})
+        forward, call = writer.name("forward", 0, "compute"), writer.name("all_reduce")
+        for step in range(1, 31):
+            at = step * 50 * MS
+            writer.span(forward, at, at + 10 * MS, step)
+            meet = at + (10 + late) * MS
+            writer.collective(call, 0, meet, meet, (31 - late) * MS, step, -1, 64)
+            writer.step(step, at, at + 41 * MS)
+        writer.close()
+    found = one(load(tmp_path), "straggler-rank")
+    assert [each.text for each in found.evidence] == [
+        "rank 0, step 30, all_reduce: 30.0 ms", "rank 2, step 30, all_reduce: 11.0 ms",
+    ]  # fmt: skip
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:
