@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
@@ -113,7 +114,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             rule="unaccounted-time",
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
-            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place)),
+            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place, within)),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
@@ -133,8 +134,12 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     ]
 
 
-def _lies(place: Place | None) -> str:
-    return f", {place.much} of that {place.words}" if place else ""
+def _lies(place: Place | None, within: float) -> str:
+    """Where most of it lies that is not `within` timers, as a part of what the title counts."""
+    if place is None:
+        return ""
+    beside = 1 - within if within >= WORTH_NAMING else 1.0
+    return f", {replace(place, share=beside * place.share).much} of that {place.words}"
 
 
 def _of_late_rank(facts: Facts, part: float) -> str:

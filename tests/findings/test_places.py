@@ -74,6 +74,16 @@ def test_the_title_says_where_the_time_lies(tmp_path: Path) -> None:
     assert untimed.evidence[0].text.endswith("longest of some steps")
 
 
+def test_what_lies_inside_a_timer_is_no_part_of_what_lies_between_two(tmp_path: Path) -> None:
+    lengths = LENGTHS | {"inspection": 20}
+    run = load(record_pauses(tmp_path, {"inspection": 20, "backward": 1}, lengths=lengths))
+    (untimed,) = [one for one in run.findings if one.rule == "unaccounted-time"]
+    assert untimed.title == (
+        "52 % of a step is explained by no timer, 49 % of that inside inspection, 49 % of that "
+        "after inspection"
+    )
+
+
 def test_a_late_rank_loses_its_time_somewhere(tmp_path: Path) -> None:
     run = load(record_pauses(tmp_path, {"step": 5}, {"step": 5, "backward": 40}))
     (late,) = [one for one in run.findings if one.rule == "straggler-rank"]

@@ -56,7 +56,10 @@ def record(folder: Path, last: int, rank: int = 0, **more: Any) -> Path:
 
 
 #: Phases of a step of `record_pauses`: their classes, and how many ms each takes.
-_CLASS = {"data": "data", "forward": "compute", "backward": "compute", "step": "optimizer"}
+_CLASS = {
+    "data": "data", "forward": "compute", "backward": "compute", "step": "optimizer",
+    "inspection": "other",
+}  # fmt: skip
 LENGTHS = {"data": 2, "forward": 10, "backward": 20, "step": 6}
 
 
