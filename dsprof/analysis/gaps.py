@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN
+from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN, at_unknown_times
 
 _CONTAINER: Final = ["step", "rank"]
 _NONE: Final = pd.DataFrame(
@@ -23,7 +23,7 @@ def gaps(moments: pd.DataFrame, inside: str = "") -> pd.DataFrame:
     The name is "" where the step (or phase) itself begins or ends. Parts are phases and calls.
     `seconds` is the mean per step and rank that has such parts; `count` how often the two follow
     each other; `longest`, `step`, `source` and `line` are of the longest one and of the row behind
-    it.
+    it. Steps are left out in which it is not known when calls held a rank up.
 
     Args:
         moments: of whole steps of one engine, see `Run.moments`.
@@ -57,8 +57,10 @@ def _rows(moments: pd.DataFrame, inside: str) -> pd.DataFrame:
     what, path = moments["what"], moments["path"]
     parts = what.isin([PHASE, CALL]) & (path.map(lambda one: one.rpartition("/")[0]) == inside)
     whole = (what == PHASE) & (path == inside) if inside else what == STEP
+    unknown = parts & at_unknown_times(moments)
+    known = ~unknown.groupby([moments[name] for name in _CONTAINER]).transform("any")
     parts &= moments["begin"].ne(UNKNOWN) & moments["seconds"].notna()
-    rows = moments[parts | whole].assign(whole=whole)
+    rows = moments[known & (parts | whole)].assign(whole=whole)
     rows = rows.sort_values([*_CONTAINER, "begin", "whole"], ascending=[True, True, True, False])
     of_step = rows["whole"].groupby([rows[name] for name in _CONTAINER])
     held = of_step.cumsum() > 0  # without parts that no such step or phase holds

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.run.moments import CALL, STEP, UNKNOWN
+from dsprof.run.moments import STEP, UNKNOWN, at_unknown_times
 
 #: The class of time that no phase and no call covers.
 UNTIMED: Final = "unknown"
@@ -37,10 +37,8 @@ def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int
         moments: of one step, see `Run.moments`.
         each_from_its_own: count from each rank's own beginning, because clocks cannot be compared.
     """
-    calls = moments[moments["what"] == CALL]
-    held = calls["seconds"].isna() | (calls["begin"].eq(UNKNOWN) & calls["seconds"].gt(0))
     steps = moments[moments["what"] == STEP].set_index("rank").sort_index()
-    if held.any() or steps.empty or steps.index.has_duplicates:
+    if at_unknown_times(moments).any() or steps.empty or steps.index.has_duplicates:
         return {}
     zero = int(steps["begin"].min())
     found = {}

@@ -395,8 +395,8 @@ def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
     If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
     rows = main_phases(facts.series, facts.run.phases)
-    named = (rows["name"] == (late.phase or late.meeting)) & rows["rank"].notna()
-    named = rows[named.fillna(value=False)]
+    name = late.phase or late.meeting
+    named = rows[(rows["name"] == name).fillna(value=False) & rows["rank"].notna()]
     own = named["rank"].isin(late.group)
     longest, others = (named[own], named[~own]) if late.phase else (named[~own], named[own])
     if longest.empty:

@@ -113,6 +113,12 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values(_ORDER, kind="stable", ignore_index=True)
 
 
+def at_unknown_times(moments: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are calls that held up their rank, or may have, nobody knows when."""
+    calls, seconds = moments["what"] == CALL, moments["seconds"]
+    return calls & (seconds.isna() | (moments["begin"].eq(UNKNOWN) & seconds.gt(0)))
+
+
 def _clock(process: Process, ahead: Mapping[str, float]) -> Utc:
     """Converts a process's moments to those of the first host's clock."""
     late = round(ahead.get(str(process.recording.header.get("host")), 0.0) * 1e9)

@@ -104,13 +104,6 @@ def test_parts_that_overlap_count_once() -> None:
     assert found["seconds"].sum() == pytest.approx(0.005)
 
 
-def test_calls_of_unknown_moments_are_left_out() -> None:
-    summed = row(CALL, "all_reduce", 0, 20) | {"begin": UNKNOWN}
-    blind = row(CALL, "all_gather", 41, 45) | {"seconds": float("nan")}
-    found = gaps(told([*one_step(), summed, blind]))
-    assert between(found, "backward", "step") == pytest.approx(0.020)
-
-
 def test_without_moments_there_is_nothing() -> None:
     assert gaps(told(one_step()).iloc[:0]).empty
     assert gaps(told(one_step()), "evaluation").empty
@@ -120,3 +113,17 @@ def test_steps_whose_phases_are_deleted_are_left_out() -> None:
     found = gaps(told([*one_step(), row(STEP, "", 200, 271, step=2)]))
     assert between(found, "backward", "step") == pytest.approx(0.020)
     assert ("", "") not in found.index
+
+
+@pytest.mark.parametrize("how", [{"begin": UNKNOWN}, {"seconds": float("nan")}])
+def test_a_step_is_left_out_in_which_it_is_not_known_when_a_call_held_it_up(
+    how: dict[str, float],
+) -> None:
+    call = row(CALL, "all_gather", 41, 45) | how
+    found = gaps(told([*one_step(), call, *one_step(2, at=100, clipping=30)]))
+    assert between(found, "backward", "step") == pytest.approx(0.030)
+    assert gaps(told([*one_step(), call])).empty
+    inside = call | {"path": "backward/all_gather"}
+    assert between(gaps(told([*one_step(), inside])), "backward", "step") == pytest.approx(0.020)
+    nothing = row(CALL, "all_gather", 41, 41) | {"begin": UNKNOWN}
+    assert between(gaps(told([*one_step(), nothing])), "backward", "step") == pytest.approx(0.020)
