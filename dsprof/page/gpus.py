@@ -121,8 +121,8 @@ def _whose(part: pd.DataFrame) -> list[Cell]:
 
 def _parts(gpu: pd.DataFrame, names: set[str]) -> list[tuple[str, pd.DataFrame]]:
     """Rows of these counters, by counter and GPU."""
-    rows = gpu[gpu["name"].isin(names)].assign(_value=measured(gpu))
-    rows = rows[rows["_value"].notna()]
+    rows = gpu.assign(_value=measured(gpu))  # of all: an empty frame would take their index
+    rows = rows[rows["name"].isin(names) & rows["_value"].notna()]
     groups = rows.groupby(["name", "text", "rank", "raw"], observed=True, dropna=False)
     return [(str(key[0]), part) for key, part in groups]
 

@@ -11,10 +11,11 @@ from dsprof.page import gpus, resources
 from dsprof.page.gpus import gpu_section
 from dsprof.page.model import Section, Table
 from dsprof.page.resources import memory_section
+from dsprof.recording import Writer
 from dsprof.run import load
 from tests.page.runs import gpus as recorded
 from tests.page.runs import made, with_rows
-from tests.recording.recorded import record
+from tests.recording.recorded import header, record, write_steps
 
 
 @pytest.fixture
@@ -69,6 +70,15 @@ def test_where_no_clock_was_held_down_the_lead_says_so(tmp_path: Path) -> None:
     section = gpu_section(recorded(tmp_path, steps=20))
     assert section.words.endswith("No sample shows a clock held down (power limit, heat).")
     assert len(section.tables) == 1
+
+
+def test_samples_need_not_tell_whether_a_clock_was_held_down(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 3)
+    writer.gpu(writer.name("power"), 600, 2, 0, writer.name("GPU-05d1a2b3c"), 5)
+    writer.close()
+    (counters,) = gpu_section(load(tmp_path)).tables
+    assert [row[0].text for row in counters.rows] == ["power"]
 
 
 def test_a_recording_without_samples_is_not_told_to_record(tmp_path: Path) -> None:
