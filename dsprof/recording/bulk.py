@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dsprof.events import CLASSES, Class
@@ -184,6 +185,14 @@ def _are(names: Array, numbers: Iterable[int]) -> Array:
     for one in numbers:
         found |= names == one
     return found
+
+
+def seconds_of(nanoseconds: Array) -> npt.NDArray[np.float64]:
+    """Seconds; NaN if unknown or invalid."""
+    seconds: npt.NDArray[np.float64] = nanoseconds * 1e-9
+    if not _inside(nanoseconds, 0, LONGEST):
+        seconds[(nanoseconds < 0) | (nanoseconds > LONGEST)] = np.nan
+    return seconds
 
 
 def _inside(values: Array, least: int, most: int | None = None) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Class, Kind
-from dsprof.recording.bulk import FORGOTTEN, Process
+from dsprof.recording.bulk import FORGOTTEN, Process, seconds_of
 from dsprof.recording.layout import ASYNC, SUFFIX, THINNED, RowKind
 from dsprof.recording.moments import whole_rows
 from dsprof.recording.table import Names
@@ -120,9 +120,11 @@ def at_unknown_times(moments: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _clock(process: Process, ahead: Mapping[str, float]) -> Utc:
-    """Converts a process's moments to those of the first host's clock."""
+    """Converts a process's moments to those of the first host's clock; unknown if before 1970, as
+    in damaged rows.
+    """
     late = round(ahead.get(str(process.recording.header.get("host")), 0.0) * 1e9)
-    return lambda perf: process.recording.clock.utc(perf) - late
+    return lambda perf: np.maximum(process.recording.clock.utc(perf) - late, UNKNOWN)
 
 
 def _of_process(
@@ -138,7 +140,8 @@ def _of_process(
         return np.flatnonzero(kept)
 
     which = wanted(process.steps)
-    found = [_frame(process, process.steps, which, _steps(process.steps, which, utc), STEP)]
+    whole_ones = _frame(process, process.steps, which, _steps(process.steps, which, utc), STEP)
+    found = [whole_ones[whole_ones["seconds"].gt(0) & whole_ones["begin"].ne(UNKNOWN)]]
     for kind, columns, tell, what in (
         (RowKind.SPAN, process.spans, _phases, PHASE),
         (RowKind.COLLECTIVE, process.calls, _calls, CALL),
@@ -173,7 +176,7 @@ def _frame(
 
 
 def _steps(columns: Mapping[str, Rows], which: Codes, utc: Utc) -> dict[str, Any]:
-    begin, seconds = columns["begin"][which], columns["duration"][which] * 1e-9
+    begin, seconds = columns["begin"][which], seconds_of(columns["duration"][which])
     return {"begin": utc(begin), "seconds": seconds}
 
 
@@ -182,8 +185,8 @@ def _phases(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
         "path": [names.path.get(int(number), "") for number in rows["name"]],
         "class": [str(names.class_.get(int(number), Class.OTHER)) for number in rows["name"]],
         "begin": utc(rows["begin"]),
-        "seconds": rows["duration"] * 1e-9,
-        "gpu_seconds": np.where(rows["gpu"] < 0, np.nan, rows["gpu"] * 1e-9),
+        "seconds": seconds_of(rows["duration"]),
+        "gpu_seconds": seconds_of(rows["gpu"]),
     }
 
 
@@ -194,7 +197,7 @@ def _calls(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
         "path": [names.path.get(int(number), "") for number in rows["name"]],
         "class": np.where(moves, str(Class.WAIT), str(Class.COMMUNICATION)),
         "begin": np.where(together, UNKNOWN, utc(rows["wait"])),
-        "seconds": np.where(rows["blocked"] < 0, np.nan, rows["blocked"] * 1e-9),
+        "seconds": seconds_of(rows["blocked"]),
         "issued": np.where(together, UNKNOWN, utc(rows["begin"])),
         "bytes": rows["size"].astype(float),
         "count": rows["count"].astype(np.int64),

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import CLASSES, Kind
-from dsprof.recording.bulk import FORGOTTEN, LONGEST, Bulk, Process
+from dsprof.recording.bulk import FORGOTTEN, Bulk, Process, seconds_of
 from dsprof.recording.table import distinct
 from dsprof.recording.told import Columns
 from dsprof.run import spans
 from dsprof.run.meanings import Meanings, Word, coded, frame_of, met
 from dsprof.run.nested import alike, summed
 from dsprof.run.phases import CLOSING, COLUMNS
-from dsprof.run.table import Numbers, known_rank, of_kind, runs
+from dsprof.run.table import known_rank, of_kind, runs
 from dsprof.run.woven import STEPS, THREADS, Array, Part, Source, rows_of, visits_of
 
 
@@ -180,8 +180,8 @@ class Recorded:
             "group": np.take(groups, calls["group"], mode="clip"),
             "bytes": calls["size"].astype(np.float64),
             "count": calls["count"],
-            "seconds": _seconds(calls["duration"]),
-            "exposed_seconds": _seconds(calls["blocked"]),
+            "seconds": seconds_of(calls["duration"]),
+            "exposed_seconds": seconds_of(calls["blocked"]),
             "file": self._file(process, calls["file"]),
             "line": calls["line"],
         }
@@ -210,7 +210,7 @@ class Recorded:
         rank, file, line = (np.full(len(visits), -1) for _ in range(3))
         for process, visit in reversed(list(zip(processes, each, strict=True))):
             steps, place = process.steps, rows_of(visits, visit)
-            seconds = _seconds(steps["duration"])
+            seconds = seconds_of(steps["duration"])
             timed = np.flatnonzero(seconds > 0)
             own = np.full(len(visits), np.nan)
             own[place[timed]] = seconds[timed]
@@ -252,7 +252,7 @@ class Recorded:
         return alike(kept, paths) or summed(kept, paths)
 
     def _spans(self, number: int, process: Process, columns: Columns) -> tuple[Columns, Array]:
-        seconds = _seconds(columns["duration"])
+        seconds = seconds_of(columns["duration"])
         forgotten = columns["name"] >= FORGOTTEN
         count = np.broadcast_to(1.0, len(seconds))
         if forgotten.any():
@@ -267,7 +267,7 @@ class Recorded:
         return found | self._places(process, columns), kept & (word >= 0)
 
     def _calls(self, number: int, process: Process, columns: Columns) -> tuple[Columns, Array]:
-        seconds = _seconds(columns["blocked"])
+        seconds = seconds_of(columns["blocked"])
         kept = self._finished(process, columns)
         blind = [engine for segment, engine, _ in self._blind if segment == process.segment]
         if blind:
@@ -344,14 +344,6 @@ def _met(parts: Sequence[Part], column: str, size: int) -> Array:
 
 def _where(columns: Columns, mask: Array) -> Columns:
     return {name: values[mask] for name, values in columns.items()}
-
-
-def _seconds(nanoseconds: Array) -> Numbers:
-    """Seconds; NaN if unknown or invalid."""
-    seconds: Numbers = nanoseconds * 1e-9
-    if len(seconds) and not 0 <= nanoseconds.min() <= nanoseconds.max() <= LONGEST:
-        seconds[(nanoseconds < 0) | (nanoseconds > LONGEST)] = np.nan
-    return seconds
 
 
 def _last_steps(columns: Columns) -> Iterator[tuple[int, int]]:

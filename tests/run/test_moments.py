@@ -74,6 +74,26 @@ def test_calls_that_share_a_row_have_no_moment(tmp_path: Path) -> None:
     assert calls["seconds"].isna().all()
 
 
+def test_damaged_rows_have_no_moment_and_no_duration(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    forward = writer.name("forward", 0, "compute")
+    write_steps(writer, 1, 3)
+    writer.span(forward, 0, -5, 2)
+    writer.span(forward, 0, 1 << 62, 2)
+    writer.span(forward, (1 << 63) - 9, (1 << 63) - 2, 2)
+    writer.step(2, 200 * MS, 100 * MS)
+    writer.step(2, (1 << 63) - 90, (1 << 63) - 2)
+    writer.step(2, 0, 1 << 62)
+    writer.close()
+    run = load(tmp_path)
+    found = run.moments(run.steps[run.steps["step"] == 2])
+    assert found["what"].tolist().count(STEP) == 1
+    odd = found[(found["begin"] == UNKNOWN) | found["seconds"].isna()]
+    assert len(odd) == 3
+    assert set(odd["path"]) == {"forward"}
+    assert found["begin"].ge(UNKNOWN).all()
+
+
 def test_the_clocks_of_hosts_are_brought_to_that_of_the_first(tmp_path: Path) -> None:
     for rank in range(2):
         record(tmp_path, 3, rank, host=f"worker-{rank}")
