@@ -72,7 +72,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         beside=_beside_input(facts, stage),
         later=_LATER if stage is None else _STAGES.format(stage[0]),
     )
-    if isinstance(found, str):
+    if isinstance(found, str) or not found:
         return found
     when = _until(facts) or _when_data_is_late(facts)
     found = [replace(one, title=one.title + when) for one in found]

@@ -135,6 +135,24 @@ def test_waiting_for_input_that_is_over_is_said_to_be(waits: range, said: str) -
     assert found.title.endswith(said)
 
 
+def test_input_that_is_always_there_is_no_finding_beside_steps_that_stick_out(
+    tmp_path: Path,
+) -> None:
+    """Steps whose spans are deleted have seconds of each class, 0 of the data."""
+    writer, at = Writer.create(tmp_path, header(world=1), keep_bytes=1 << 17), 0
+    for step in range(1, 301):
+        took = 100 * MS if step % 15 else 400 * MS
+        for layer in range(40):
+            writer.span(writer.name(f"layer{layer}", 0, "compute"), at, at + MS, step)
+        writer.step(step, at, at + took, [took * 1e-9, *[0.0] * 7])
+        writer.flush()
+        at += took
+    writer.close()
+    run = load(tmp_path)
+    assert one(run, "step-spikes")
+    assert silent(run, "data-bound")
+
+
 def _loading(step: int, seconds: float) -> list[Row]:
     took = {"data": seconds, "forward": 0.4, "backward": 1e-9, "backward_inner": 0.6}
     rows = [phase(name, step, value) for name, value in took.items()]
