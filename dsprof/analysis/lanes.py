@@ -31,7 +31,8 @@ class Stretch(NamedTuple):
 
 def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int, list[Stretch]]:
     """For each rank what it did, in order and without holes, ns since the first rank began the
-    step; empty if calls share rows, so that it is not known when they held the rank up.
+    step; empty if calls share rows, so that it is not known when they held the rank up, or if all
+    that a rank did is deleted.
 
     Args:
         moments: of one step, see `Run.moments`.
@@ -45,6 +46,8 @@ def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int
     parts = moments[moments["what"] != STEP]
     for rank, begin, seconds in zip(steps.index, steps["begin"], steps["seconds"], strict=True):
         rows = parts[parts["rank"] == rank]
+        if rows.empty:
+            return {}
         end = begin + round(seconds / _NS)
         since = begin if each_from_its_own else zero
         found[int(rank)] = [

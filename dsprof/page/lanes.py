@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RANKS: Final = 32  #: drawn; of more ranks, these are evenly spread, with the late ones
 _TRIES: Final = 8  #: steps that are looked at until one can be drawn
+_LAST: Final = 100  #: steps whose rows are there where those of earlier ones are deleted
 _LONGER: Final = 1.3  #: times the typical step; the longest one is drawn, too, if it is longer
 _ROWS: Final = 200  #: of the table
 _WORTH: Final = 0.01  #: of a step; what is shorter has no row in the table
@@ -35,13 +36,16 @@ def lanes_section(run: Run) -> Section:
         return Section("lanes", title, why=why)
     steps = facts.own_steps.loc[facts.series.index]
     steps = steps[steps["seconds"].notna()]
-    typical = _drawn(facts, _near_median(steps))
+    median = float(steps["seconds"].median())
+    last = steps.tail(_LAST)
+    last = last[(last["seconds"] / median).between(1 / _LONGER, _LONGER)]
+    typical = _drawn(facts, _nearest(steps, median)) or _drawn(facts, _nearest(last, median))
     if typical is None:
         why = "Calls of the steps share rows, or rows are deleted: their moments are not known."
         return Section("lanes", title, why=why)
     charts = [_chart(facts, "lanes", *typical, "as long as most")]
     longest = steps.loc[[steps["seconds"].idxmax()]]
-    if longest["seconds"].iloc[0] > _LONGER * float(steps["seconds"].median()):
+    if longest["seconds"].iloc[0] > _LONGER * median:
         slow = _drawn(facts, longest)
         charts += [_chart(facts, "lanes-longest", *slow, "the longest")] if slow else []
     return Section("lanes", title, lead=_lead(facts), charts=charts)
@@ -56,9 +60,9 @@ def _why_not(facts: Facts) -> str:
     return "" if facts.series["seconds"].notna().any() else "No step was recorded to its end."
 
 
-def _near_median(steps: pd.DataFrame) -> pd.DataFrame:
-    """Some steps, the one next to the median first."""
-    apart = (steps["seconds"] - steps["seconds"].median()).abs()
+def _nearest(steps: pd.DataFrame, seconds: float) -> pd.DataFrame:
+    """Some steps, the one that is nearest to it first; of equal ones the last."""
+    apart = (steps["seconds"] - seconds).abs().iloc[::-1]
     return steps.loc[apart.sort_values(kind="stable").index[:_TRIES]]
 
 

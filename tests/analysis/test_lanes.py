@@ -60,6 +60,10 @@ def test_a_step_of_which_a_call_has_no_moment_cannot_be_drawn(seconds: float) ->
     assert lanes(pd.DataFrame([*STEPS, summed])), "a call that held up nothing is not drawn anyway"
 
 
+def test_a_step_of_which_all_phases_of_a_rank_are_deleted_cannot_be_drawn() -> None:
+    assert not lanes(pd.DataFrame([*STEPS, row(STEP, "", "", 0, 100, rank=1)]))
+
+
 def test_ranks_that_did_not_end_the_step_are_left_out() -> None:
     rows = [*STEPS, row(PHASE, "forward", "compute", 0, 9, rank=1)]
     assert list(lanes(pd.DataFrame(rows))) == [0]

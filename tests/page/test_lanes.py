@@ -72,6 +72,28 @@ def test_steps_whose_calls_share_rows_are_not_drawn(tmp_path: Path) -> None:
     assert (int(drawn.removeprefix("Step ")) - 1) % 8 == 0
 
 
+def test_a_step_is_drawn_whose_rows_are_not_deleted(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(world=1), keep_bytes=1 << 18)
+    layers = [writer.name(f"layer{n}", 0, "compute") for n in range(40)]
+    for step in range(1, 301):
+        for number, layer in enumerate(layers):
+            at = (step * 100 + number) * MS
+            writer.span(layer, at, at + MS, step)
+        end = (step * 100 + 40 + (step > 200)) * MS
+        writer.step(step, step * 100 * MS, end, [0.04, *[0.0] * 7])
+        writer.flush()
+    writer.close()
+    run = load(tmp_path)
+    (chart,) = lanes_section(run).charts
+    assert chart.table is not None
+    assert [row[3].text for row in chart.table.rows] == [
+        *(f"layer{n}" for n in range(40)), "no phase",
+    ]  # fmt: skip
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert "rows are deleted" in lanes_section(run).why
+
+
 def test_the_page_of_a_log_has_no_such_section() -> None:
     names = [one.name for one in contents(sample("zero3_0.19.8")).sections]
     assert "ranks" in names
