@@ -135,6 +135,17 @@ def test_in_the_trace_of_a_recording_phases_and_waits_stand_where_they_were(tmp_
     assert inner[1] < outer[1]
 
 
+def test_a_recording_without_a_rank_has_a_lane_of_its_own(tmp_path: Path) -> None:
+    record(tmp_path, 2)
+    writer = Writer.create(tmp_path, {"host": "worker-1"})
+    write_steps(writer, 1, 2)
+    writer.close()
+    told = list(recorded(run := load(tmp_path), run.steps))
+    lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
+    assert sorted(lanes.values()) == ["rank 0", "rank unknown"]
+    assert [lanes[e["tid"]] for e in told if e["name"] == "step 1"] == ["rank unknown", "rank 0"]
+
+
 def test_a_call_is_under_way_from_its_issue_to_the_end_of_its_wait(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 2)

@@ -45,7 +45,7 @@ def recorded(run: Run, steps: pd.DataFrame) -> Iterator[Row]:
             yield from _lane(rows, numbers)
         yield from _counters(told, some)
     for segment, rank in sorted(lanes):
-        yield from named(segment, rank, f"rank {rank}")
+        yield from named(segment, rank, "rank unknown" if rank == UNKNOWN else f"rank {rank}")
 
 
 def _portions(run: Run, steps: pd.DataFrame) -> Iterator[pd.DataFrame]:

@@ -57,6 +57,8 @@ def _why_not(facts: Facts) -> str:
         return "On a GPU the durations of phases are recorded, but not when they ran."
     if facts.engine is not None:
         return "Several engines take turns, of which one step alone would show holes."
+    if not _ranks(facts):
+        return "The recording does not say of which rank it is."
     return "" if facts.series["seconds"].notna().any() else "No step was recorded to its end."
 
 

@@ -354,7 +354,7 @@ class Run:
             return where(found, mine).reset_index(drop=True)
         clocks = self._facts.get("clocks") or {}
         ahead = {host: told.get("ahead", 0.0) for host, told in clocks.items()}
-        wanted = [one for one in self._rows.processes if ranks is None or (one.rank or 0) in ranks]
+        wanted = [one for one in self._rows.processes if ranks is None or one.rank in ranks]
         return moments.moments(wanted, steps, ahead, outer=outer)
 
     @cached_property

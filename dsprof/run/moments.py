@@ -22,7 +22,7 @@ COLUMNS: Final = (
     "segment", "engine", "step", "rank", "what", "path", "class", "begin", "seconds", "issued",
     "bytes", "count", "group", "gpu_seconds", "source", "line",
 )  # fmt: skip
-UNKNOWN: Final = -1  # moment
+UNKNOWN: Final = -1  # moment, or rank
 _ORDER: Final = ["segment", "engine", "step", "rank", "begin"]
 
 STEP, PHASE, CALL = "step", "phase", "call"  #: values of `what`
@@ -41,7 +41,7 @@ def moments(
     """`COLUMNS` of each phase and call of `steps`, and of each step as a whole, per rank in order
     of time. No row at all if some of them were deleted.
 
-    Moments are nanoseconds since 1970 by the first host's clock, -1 if unknown.
+    Moments are nanoseconds since 1970 by the first host's clock; they and ranks are -1 if unknown.
 
     - `begin`: when the step or phase began, or the host began to wait for the call.
     - `issued`: when the call was issued.
@@ -100,7 +100,7 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     length = np.round(np.nan_to_num(taken) * 1e9).astype(np.int64) + 1_000  # the end was rounded
     begin -= np.where(ended, length, 0)  # not after its first phase
     told = rows.assign(
-        rank=rows["rank"].fillna(0).astype(np.int64),
+        rank=rows["rank"].fillna(UNKNOWN).astype(np.int64),
         step=rows["step"].astype(np.int64),
         begin=begin,
         seconds=taken,
@@ -160,7 +160,7 @@ def _frame(
     """The rows with what they all have; what they have not is missing."""
     common: dict[str, Any] = {
         "step": columns["step"][which].astype(np.int64),
-        "rank": process.rank or 0,
+        "rank": UNKNOWN if process.rank is None else process.rank,
         "what": what,
         "source": [process.files[number] for number in columns["file"][which]],
         "line": columns["line"][which].astype(np.int64),

@@ -60,6 +60,13 @@ def test_on_a_gpu_it_is_said_why_there_is_none(tmp_path: Path) -> None:
     assert "On a GPU" in section.why
 
 
+def test_a_recording_without_a_rank_is_not_drawn(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, {"host": "worker-1"})
+    write_steps(writer, 1, 30)
+    writer.close()
+    assert lanes_section(load(tmp_path)).why == "The recording does not say of which rank it is."
+
+
 def test_steps_whose_calls_share_rows_are_not_drawn(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     for step in range(1, 30):

@@ -59,6 +59,17 @@ def test_only_the_wanted_steps_and_ranks_are_told_of(tmp_path: Path) -> None:
     assert set(outer["what"]) == {STEP, PHASE}
 
 
+def test_a_recording_without_a_rank_is_not_taken_for_rank_0(tmp_path: Path) -> None:
+    record(tmp_path, 5)
+    writer = Writer.create(tmp_path, {"host": "worker-1", "world": 2})
+    write_steps(writer, 1, 5)
+    writer.close()
+    run = load(tmp_path)
+    found = run.moments(run.steps)
+    assert found["rank"].value_counts().to_dict() == {0: 5 * 9, UNKNOWN: 5 * 9}
+    assert len(run.moments(run.steps, ranks=[0])) == 5 * 9
+
+
 def test_calls_that_share_a_row_have_no_moment(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     reduce, world = writer.name("all_reduce"), writer.name("world ranks 0-1")
