@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.collectives import (
     LARGE,
+    per_operation,
     trusted,
 )
 from dsprof.findings.advice import change, nccl_debug
@@ -89,7 +90,7 @@ def beside_phases(facts: Facts, seconds: float) -> tuple[str, Advice] | None:
     if own < WAITING_EXPLAINS * seconds:
         return None
     calls = facts.held_up[facts.held_up["op"].isin(table.index) & facts.held_up["phase"].isna()]
-    sent = float(calls["bytes"].sum()) * (facts.per_step or 0.0)
+    sent = float(per_operation(calls)["bytes"].sum()) * (facts.per_step or 0.0)
     size = f", {format_bytes(sent)} per step" if sent else ""
     said = (
         f"{format_seconds(own)} of it are calls that the script or its trainer makes outside of "

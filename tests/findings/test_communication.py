@@ -513,7 +513,7 @@ def test_what_a_script_sends_beside_its_phases_is_not_saved_by_larger_batches(
             begin = step * 100 * MS
             writer.span(backward, begin, begin + 70 * MS, step)
             sent = begin + 70 * MS
-            writer.collective(call, whose, sent, sent, 30 * MS, step, size=8 * MIB, seq=step)
+            writer.collective(call, whose, sent, sent, 30 * MS, step, -1, 2 * MIB, 4, step)
             seconds = (0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
             writer.step(step, begin, begin + 100 * MS, seconds)
         writer.close()
