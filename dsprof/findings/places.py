@@ -19,6 +19,7 @@ _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
+_END: Final = 0.9  #: of the steps end with the phase that is named as the one before the next step
 
 #: What is mostly done there, by the phases before and after; "" is the next step.
 _HINTS: Final = {
@@ -39,7 +40,8 @@ class Place:
 
     Attributes:
         before, after: names of the phases around it.
-        between_steps: whether `after` is the first one of the next step.
+        between_steps: whether `after` is the first one of the next step; `before` is "" then if
+            not nearly all steps end alike.
         share: of all such time.
         proof: the row behind the longest of the times there.
     """
@@ -54,9 +56,9 @@ class Place:
     def words(self) -> str:
         if not self.after:
             return f"after {self.before}"
-        if not self.before:
-            return f"before {self.after}"
         after = f"the next {self.after}" if self._again else self.after
+        if not self.before:
+            return f"before {after}"
         return f"between {self.before} and {after}"
 
     @property
@@ -111,9 +113,9 @@ def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place
 
 
 def _last(found: pd.DataFrame) -> str:
-    """The phase that most steps end with."""
+    """The phase that nearly all steps end with, else ""."""
     ends = found["count"].xs("", level="after")
-    return str(ends.idxmax())
+    return str(ends.idxmax()) if ends.max() >= _END * ends.sum() else ""
 
 
 def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:

@@ -8,8 +8,9 @@ import pytest
 
 from dsprof import load
 from dsprof.findings.places import Place, place_of
+from dsprof.recording import Writer
 from dsprof.run import Run
-from tests.recording.recorded import LENGTHS, record_pauses
+from tests.recording.recorded import LENGTHS, MS, header, record_pauses
 
 
 def found(run: Run, ranks: tuple[int, ...] = (), inside: str = "") -> Place | None:
@@ -38,6 +39,26 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
     assert "average weights" in place.hint
 
 
+@pytest.mark.parametrize(("every", "words"), [(30, "step and the next data"), (4, "")])
+def test_where_steps_end_in_several_ways_it_is_not_said_what_came_before(
+    tmp_path: Path, every: int, words: str
+) -> None:
+    """Which of them came before the time is not known: it may be that behind the evaluations."""
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    for step in range(1, 31):
+        began = at
+        at += 20 * MS
+        for name in ("data", "step", "evaluation")[: 3 if step % every == 0 else 2]:
+            writer.span(writer.name(name, 0, "other"), at, at + 10 * MS, step)
+            at += 10 * MS
+        writer.step(step, began, at)
+    writer.close()
+    place = found(load(tmp_path))
+    assert place is not None
+    assert place.words == (f"between {words}" if words else "before the next data")
+    assert bool(place.hint) == bool(words)
+
+
 def test_time_that_is_spread_has_no_place(tmp_path: Path) -> None:
     assert found(load(record_pauses(tmp_path, {"backward": 10, "forward": 10, "step": 10}))) is None
 
@@ -49,7 +70,7 @@ def test_of_late_ranks_only_what_they_need_beyond_the_others_counts(tmp_path: Pa
     assert place.words == "between backward and step"
     every = found(run)
     assert every is not None
-    assert every.words == "between all_reduce and the next data"
+    assert every.words == "before the next data", "one ends with step, the other with a call"
 
 
 def test_a_phase_has_places_inside_too(tmp_path: Path) -> None:
