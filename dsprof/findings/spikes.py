@@ -207,11 +207,12 @@ _EVALUATING: Final = ": most of it is evaluation"
 
 def _evaluates(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> bool:
     """Whether most of what recorded steps take longer is evaluation, too little of the run for a
-    finding of its own."""
-    if not facts.run.is_recording:
+    finding of its own: otherwise it is not in `over`."""
+    if not facts.run.is_recording or evaluating_inside(facts, facts.series).any():
         return False
-    evaluation = evaluating_in(facts, facts.series)[rows]
-    return bool(evaluation.sum() >= WAITING_EXPLAINS * over.sum())
+    evaluation = evaluating_in(facts, facts.series)
+    more = evaluation[rows] - np.median(evaluation)
+    return bool(more.sum() >= WAITING_EXPLAINS * over.sum())
 
 
 def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> tuple[Advice, ...]:

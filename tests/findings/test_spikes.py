@@ -247,6 +247,20 @@ def test_recorded_steps_that_stick_out_by_an_evaluation_are_told_to_evaluate_les
     assert found.advice[0].setting == looked
 
 
+@pytest.mark.parametrize("often", [1, 10])
+def test_evaluation_that_does_not_make_steps_stick_out_is_not_said_to(often: int) -> None:
+    """A model that only others learn from runs in all steps, or there is a finding of its own."""
+    rows: list[Row] = []
+    for step in range(1, 61):
+        more = 1.35 * (step % 10 == 5)
+        took = {"evaluation": 1.0 * often * (step % often == 5 % often), "forward": 0.6 + more}
+        rows += [phase(name, step, seconds) for name, seconds in took.items() if seconds]
+        rows.append(metric("step_seconds", step, sum(took.values())))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    assert one(run, "evaluation-stall")
+    assert "evaluation" not in one(run, "step-spikes").title
+
+
 def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
     rows = steps(60, {"synchronize": 0.9}, None)
     for step in range(1, 61):
