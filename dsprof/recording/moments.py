@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dsprof.recording.layout import JSON, MAGIC, ROW, RowKind, header_size
+from dsprof.errors import DsprofError
+from dsprof.recording.layout import JSON, ROW, RowKind, header_size
 from dsprof.recording.table import DTYPES
 
 if TYPE_CHECKING:
@@ -47,10 +48,7 @@ def _of_file(path: str, lines: Array) -> Array | None:
     heads = np.flatnonzero(np.diff(lines, prepend=-_APART) >= _APART)
     try:
         with Path(path).open("rb") as file:
-            head = file.read(JSON)
-            if len(head) < JSON or not head.startswith(MAGIC):
-                return None
-            begin = header_size(head, path)
+            begin = header_size(file.read(JSON), path)
             for first, end in zip(heads, [*heads[1:], len(lines)], strict=True):
                 low, high = int(lines[first]), int(lines[end - 1])
                 data = os.pread(file.fileno(), (high - low + 1) * ROW, begin + (low - 1) * ROW)
@@ -58,7 +56,7 @@ def _of_file(path: str, lines: Array) -> Array | None:
                     return None
                 rows = np.frombuffer(data, np.uint8).reshape(-1, ROW)
                 found[first:end] = rows[lines[first:end] - low]
-    except OSError:
+    except (OSError, DsprofError):
         return None
     return found
 

@@ -85,6 +85,20 @@ def test_on_a_gpu_phases_have_no_moments(tmp_path: Path, phases_on: str) -> None
     assert (found(run) is None) is (phases_on == "gpu")
 
 
+def test_steps_of_engines_that_take_turns_have_holes_and_so_no_places(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(world=1))
+    forward, at = writer.name("forward", 0, "compute"), MS
+    for step in range(1, 31):
+        for engine in (0, 1):
+            writer.span(forward, at, at + 10 * MS, step, engine=engine)
+            writer.step(step, at, at + 30 * MS, engine=engine)
+            at += 30 * MS
+    writer.close()
+    run = load(tmp_path)
+    assert len(run.judged) == 2
+    assert [place_of(facts) for facts in run.judged] == [None, None]
+
+
 def test_the_title_says_where_the_time_lies(tmp_path: Path) -> None:
     run = load(record_pauses(tmp_path, {"backward": 30}))
     (untimed,) = [one for one in run.findings if one.rule == "unaccounted-time"]

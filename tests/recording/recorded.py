@@ -76,8 +76,9 @@ def record_pauses(
     Args:
         lengths: ms of each phase.
         inner: ms of `optimizer_step`, at the beginning of step.
-        told: configuration rows.
+        told: configuration rows; phases on a GPU take as long there as on the host.
     """
+    on_gpu = told.get("phases_on") == "gpu"
     whole = max(sum(one.values()) for one in pauses) + sum(lengths.values())
     for rank, pause in enumerate(pauses):
         writer = Writer.create(folder, header(rank, world=len(pauses)))
@@ -90,8 +91,9 @@ def record_pauses(
                 if name == "step" and inner:
                     update = writer.name("optimizer_step", phase, "optimizer")
                     writer.span(update, at, at + inner * MS, step)
-                writer.span(phase, at, at + length * MS, step)
-                at += length * MS
+                end = at + length * MS
+                writer.span(phase, at, end, step, -1, end - at if on_gpu else -1)
+                at = end
                 if name != "step":
                     at += pause.get(name, 0) * MS
             waited = (whole - sum(pause.values()) - sum(lengths.values())) * MS

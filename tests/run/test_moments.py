@@ -125,8 +125,9 @@ def test_a_file_that_is_gone_or_another_one_has_no_moments(tmp_path: Path) -> No
     assert run.moments(run.steps).empty
     path.write_bytes(whole.replace(b"\x02", b"\x03"))
     assert run.moments(run.steps).empty
-    path.write_bytes(b"")
-    assert run.moments(run.steps).empty
+    for other in (b"", whole[:20], whole.replace(b"\n\x01\x00", b"\n\x09\x00", 1), b"text" * 99):
+        path.write_bytes(other)
+        assert run.moments(run.steps).empty
     path.unlink()
     assert run.moments(run.steps).empty
 
