@@ -73,6 +73,24 @@ def test_of_late_ranks_only_what_they_need_beyond_the_others_counts(tmp_path: Pa
     assert every.words == "before the next data", "one ends with step, the other with a call"
 
 
+def test_what_others_need_beyond_a_late_rank_does_not_count(tmp_path: Path) -> None:
+    pauses = {"step": 2, "backward": 12}, {"step": 20}, {"step": 20}
+    place = found(load(record_pauses(tmp_path, *pauses)), (0,))
+    assert place is not None
+    assert (place.words, place.share) == ("between backward and step", 1)
+
+
+def test_a_recording_without_a_rank_is_left_out(tmp_path: Path) -> None:
+    record_pauses(tmp_path, {"backward": 30})
+    writer = Writer.create(tmp_path, {"host": "worker-1"})
+    writer.span(writer.name("forward", 0, "compute"), MS, 2 * MS, 1)
+    writer.step(1, MS, 3 * MS)
+    writer.close()
+    place = found(load(tmp_path))
+    assert place is not None
+    assert place.words == "between backward and step"
+
+
 def test_a_phase_has_places_inside_too(tmp_path: Path) -> None:
     place = found(load(record_pauses(tmp_path, {}, inner=2)), inside="step")
     assert place is not None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dsprof import load
 from dsprof.page.contents import contents
 from dsprof.page.lanes import RANKS, lanes_section
 from dsprof.recording import THINNED, Writer
 from tests.loaded import sample
-from tests.recording.recorded import MS, header, record, record_pauses, write_steps
+from tests.recording.recorded import MS, header, record_pauses, write_steps
 
 
 def test_a_step_as_long_as_most_is_drawn_rank_beside_rank(tmp_path: Path) -> None:
@@ -33,6 +35,7 @@ def test_the_longest_step_is_drawn_too_if_it_is_much_longer(tmp_path: Path) -> N
     writer.close()
     both = lanes_section(load(tmp_path)).charts
     assert [one.name for one in both] == ["lanes", "lanes-longest"]
+    assert both[0].label.endswith(", as long as most: 100 ms.")
     assert both[1].label == "Step 30, the longest: 500 ms."
 
 
@@ -47,11 +50,24 @@ def test_of_many_ranks_some_are_drawn_and_the_late_one_is_among_them(tmp_path: P
     assert f"{len(ranks)} of 50 ranks, evenly spread, with rank {late}." in section.words
 
 
-def test_hosts_whose_clocks_are_not_known_begin_side_by_side(tmp_path: Path) -> None:
-    for rank in range(2):  # too few steps to compare clocks
-        record(tmp_path, 5, rank, host=f"worker-{rank}")
+@pytest.mark.parametrize(("hosts", "begin"), [("aa", "7.00 ms"), ("ab", "0 ms")])
+def test_hosts_whose_clocks_are_not_known_begin_side_by_side(
+    tmp_path: Path, hosts: str, begin: str
+) -> None:
+    for rank, host in enumerate(hosts):
+        writer = Writer.create(tmp_path, header(rank, host=host))
+        forward = writer.name("forward", 0, "compute")
+        for step in range(1, 6):  # too few steps to compare clocks
+            at = (100 * step + 7 * rank) * MS
+            writer.span(forward, at, at + 50 * MS, step)
+            writer.step(step, at, at + 60 * MS)
+        writer.close()
     section = lanes_section(load(tmp_path))
-    assert "each from its own beginning" in section.words
+    assert ("each from its own beginning" in section.words) == (begin == "0 ms")
+    table = section.charts[0].table
+    assert table is not None
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert [row[1] for row in rows if row[3] == "forward"] == ["0 ms", begin]
 
 
 def test_on_a_gpu_it_is_said_why_there_is_none(tmp_path: Path) -> None:
