@@ -154,9 +154,20 @@ def test_a_call_is_under_way_from_its_issue_to_the_end_of_its_wait(tmp_path: Pat
     begins, ends = ([e["ts"] / 1e3 for e in told if e["ph"] == ph] for ph in "be")
     assert begins == pytest.approx([12, 52, 112, 152])
     assert ends == pytest.approx([30, 70, 130, 170])
-    (losses,) = [[e["args"]["loss"] for e in told if e["name"] == "loss"]]
-    assert losses == [1.0, 0.5]
+    losses = [(e["ts"] / 1e3, e["args"]["loss"]) for e in told if e["name"] == "loss"]
+    assert losses == [(pytest.approx(100), 1.0), (pytest.approx(200), 0.5)]
     assert {e["args"]["name"] for e in told if e["ph"] == "M"} == {"launch 1", "rank 0"}
+
+
+def test_a_call_of_unknown_length_is_no_slice(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer.collective(writer.name("send"), 0, 150 * MS, 160 * MS, -1, 1)
+    writer.close()
+    run = load(tmp_path)
+    export(run, tmp_path / "run.perfetto.json")
+    told = json.loads((tmp_path / "run.perfetto.json").read_text())["traceEvents"]
+    assert {event["ph"] for event in told if event["name"].startswith("send")} == {"b", "e"}
 
 
 def test_slices_of_a_lane_lie_within_each_other(tmp_path: Path) -> None:

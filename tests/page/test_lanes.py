@@ -50,6 +50,16 @@ def test_of_many_ranks_some_are_drawn_and_the_late_one_is_among_them(tmp_path: P
     assert f"{len(ranks)} of 50 ranks, evenly spread, with rank {late}." in section.words
 
 
+@pytest.mark.parametrize(("most", "more"), [(8, "2 more are only drawn."), (10, "")])
+def test_of_many_pieces_the_table_counts_those_that_it_does_not_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, more: str
+) -> None:
+    monkeypatch.setattr("dsprof.page.lanes._ROWS", most)
+    (chart,) = lanes_section(load(record_pauses(tmp_path, {"forward": 5}, {"forward": 5}))).charts
+    assert chart.table is not None
+    assert (len(chart.table.rows), chart.table.more) == (most, more)
+
+
 @pytest.mark.parametrize(("hosts", "begin"), [("aa", "7.00 ms"), ("ab", "0 ms")])
 def test_hosts_whose_clocks_are_not_known_begin_side_by_side(
     tmp_path: Path, hosts: str, begin: str
