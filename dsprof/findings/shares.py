@@ -180,9 +180,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     untimed = _untimed_step(facts)
     if not untimed:
         return found
-    place = place_of(facts, inside="step")
-    place = place if place and place.before == "optimizer_step" and not place.after else None
-    return [_of_step(one, untimed, _beside(facts), place) for one in found]
+    return [_of_step(one, untimed, _beside(facts), _behind_update(facts, untimed)) for one in found]
 
 
 def _or_gathering(found: Finding) -> Finding:
@@ -210,6 +208,15 @@ def _untimed_step(facts: Facts) -> float:
     return seconds if 2 * seconds > float(rows["seconds"].sum()) else 0.0
 
 
+def _behind_update(facts: Facts, untimed: float) -> Place | None:
+    """The place behind `optimizer_step` if most of the class lies there."""
+    place = place_of(facts, inside="step")
+    if place is None or (place.before, place.after) != ("optimizer_step", ""):
+        return None
+    whole = float(facts.phases_of("optimizer")["seconds"].sum())
+    return place if 2 * place.share * untimed > whole else None
+
+
 def _beside(facts: Facts) -> str:
     """Words for what is timed inside step() and belongs to another class."""
     inside = facts.run.phases["parent"].eq("step").to_numpy(bool, na_value=False)
@@ -220,17 +227,18 @@ def _beside(facts: Facts) -> str:
 def _of_step(found: Finding, untimed: float, beside: str, place: Place | None) -> Finding:
     """The finding if most of it is not shown by a timer to be the update of parameters."""
     does = (
-        f"{place.words}, as the learning rate scheduler and DeepSpeed's own reports do"
+        f"{place.much} of that {place.words}, as the learning rate scheduler and DeepSpeed's own "
+        "reports do"
         if place
-        else "outside the timers inside step(), as the search for overflows, the gradient norm, "
-        "the all-reduces of both and the learning rate scheduler do"
+        else "as the search for overflows, the gradient norm, the all-reduces of both and the "
+        "learning rate scheduler do"
     )
     return replace(
         found,
         title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it "
         + (place.words if place else "in no inner timer"),
-        summary=f"{found.summary} {format_seconds(untimed)} lie {does}. Medium confidence: nothing "
-        "times them separately.",
+        summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(), "
+        f"{does}. Medium confidence: nothing times them separately.",
         evidence=(*found.evidence, *(place.proof if place else ())),
         # the change halves the calls of step(), whatever they do
         advice=(*((look_at(place.words),) if place else ()), *found.advice[:1]),

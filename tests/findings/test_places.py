@@ -149,4 +149,19 @@ def test_what_is_slow_behind_the_optimizer_is_said_to_be_there(tmp_path: Path) -
     run = load(record_pauses(tmp_path, {}, inner=2, lengths=LENGTHS | {"step": 60}))
     (slow,) = [one for one in run.findings if one.rule == "optimizer-bound"]
     assert slow.title == "65 % of a step is step(), most of it after optimizer_step"
+    assert "58.0 ms lie outside the timers inside step(), all of that after" in slow.summary
     assert slow.advice[0].why == "shows which code runs after optimizer_step"
+
+
+@pytest.mark.parametrize(
+    ("inner", "before", "where"),
+    [(2, 10, "after optimizer_step"), (20, 15, "in no inner timer"), (2, 30, "in no inner timer")],
+)
+def test_most_of_the_update_lies_behind_it_or_that_is_not_said(
+    tmp_path: Path, inner: int, before: int, where: str
+) -> None:
+    lengths = LENGTHS | {"step": 60}
+    run = load(record_pauses(tmp_path, {}, inner=inner, before=before, lengths=lengths))
+    (slow,) = [one for one in run.findings if one.rule == "optimizer-bound"]
+    assert slow.title.endswith(f"most of it {where}")
+    assert ("83 % of that after optimizer_step" in slow.summary) == (where[:5] == "after")

@@ -67,6 +67,7 @@ def record_pauses(
     folder: Path,
     *pauses: Mapping[str, int],
     inner: int = 0,
+    before: int = 0,
     lengths: Mapping[str, int] = LENGTHS,
     steps: int = 30,
     **told: str,
@@ -75,7 +76,8 @@ def record_pauses(
 
     Args:
         lengths: ms of each phase.
-        inner: ms of `optimizer_step`, at the beginning of step.
+        inner: ms of `optimizer_step`.
+        before: ms of step before it.
         told: configuration rows; phases on a GPU take as long there as on the host.
     """
     on_gpu = told.get("phases_on") == "gpu"
@@ -90,7 +92,7 @@ def record_pauses(
                 phase = writer.name(name, 0, _CLASS[name])
                 if name == "step" and inner:
                     update = writer.name("optimizer_step", phase, "optimizer")
-                    writer.span(update, at, at + inner * MS, step)
+                    writer.span(update, at + before * MS, at + (before + inner) * MS, step)
                 end = at + length * MS
                 writer.span(phase, at, end, step, -1, end - at if on_gpu else -1)
                 at = end
