@@ -75,9 +75,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             + ("each step" if _is_steady(late) else "the time"),
             summary=f"{said.are_last} in {format_share(late.held)} of "
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
-            f"{said.median}. {said.lose} most {place.words if place else late.place} "
-            f"({format_seconds(late.phase_delay)} per step"
-            + (", outside of what is timed)" if place else ")")
+            f"{said.median}. {said.lose} {_mostly(late, place)}"
             + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
             + (f" {more.said}" if more else ""),
             share=share,
@@ -91,6 +89,17 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             what_if="no rank were late" if facts.replay else "",
         )
     ]
+
+
+def _mostly(late: Straggler, place: Place | None) -> str:
+    """Where late ranks lose most of the delay, and how much of it."""
+    there = late.phase_delay * (place.share if place else 1.0)
+    if place and 2 * there > late.delay:
+        return f"most {place.words} ({format_seconds(there)} per step, outside of what is timed)"
+    lost = format_seconds(late.phase_delay)
+    if late.phase or 2 * late.phase_delay > late.delay:
+        return f"most {late.place} ({lost} per step)"
+    return f"this in several places, {lost} per step {late.place}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,3 +165,18 @@ def test_most_of_the_update_lies_behind_it_or_that_is_not_said(
     (slow,) = [one for one in run.findings if one.rule == "optimizer-bound"]
     assert slow.title.endswith(f"most of it {where}")
     assert ("83 % of that after optimizer_step" in slow.summary) == (where[:5] == "after")
+
+
+@pytest.mark.parametrize(
+    ("pauses", "said"),
+    [
+        ({"backward": 30, "forward": 10}, "between backward and step (30.0 ms per step, outside"),
+        ({"backward": 12, "forward": 12}, "outside of what is timed (24.0 ms per step)"),
+    ],
+)
+def test_a_late_rank_is_said_to_lose_most_where_it_loses_more_than_half(
+    tmp_path: Path, pauses: dict[str, int], said: str
+) -> None:
+    run = load(record_pauses(tmp_path, {}, pauses))
+    (late,) = [one for one in run.findings if one.rule == "straggler-rank"]
+    assert f"It loses most {said}" in late.summary

@@ -94,6 +94,15 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
+def test_a_rank_that_is_late_in_several_phases_does_not_lose_most_outside_of_them() -> None:
+    rows = ranks(30, 2, 0.15)
+    for row in rows:
+        if row.get("rank") == 2 and row["name"] in {"data", "forward"}:
+            row["seconds"] += 0.06 if row["name"] == "forward" else -0.09
+    summary = one(run_of(rows), "straggler-rank").summary
+    assert "It loses this in several places, 30.0 ms per step outside of what is timed" in summary
+
+
 def test_a_rank_that_is_much_later_in_a_few_steps_is_not_said_to_be_late_in_each() -> None:
     seldom, hardly = ranks(30, 2, 1.5, every=5), ranks(30, 2, 0.001)
     rows = [
