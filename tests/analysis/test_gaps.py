@@ -127,3 +127,11 @@ def test_a_step_is_left_out_in_which_it_is_not_known_when_a_call_held_it_up(
     assert between(gaps(told([*one_step(), inside])), "backward", "step") == pytest.approx(0.020)
     nothing = row(CALL, "all_gather", 41, 41) | {"begin": UNKNOWN}
     assert between(gaps(told([*one_step(), nothing])), "backward", "step") == pytest.approx(0.020)
+
+
+@pytest.mark.parametrize("how", [{"begin": UNKNOWN}, {"seconds": float("nan")}])
+def test_a_damaged_phase_is_left_out(how: dict[str, float]) -> None:
+    odd = row(PHASE, "odd", 45, 50) | how
+    found = gaps(told([*one_step(), odd]))
+    assert between(found, "backward", "step") == pytest.approx(0.020)
+    assert "odd" not in found.index.get_level_values("before")

@@ -90,3 +90,15 @@ def test_what_is_too_fine_to_draw_is_joined_and_keeps_its_ends() -> None:
         (40, 41, UNTIMED, 1),
     ]  # fmt: skip
     assert coarse(whole, 0) == whole
+
+
+def test_joined_pieces_are_called_what_took_most_of_the_time_of_their_class() -> None:
+    fine = [
+        Stretch(0, 1, "forward", "compute"),
+        Stretch(1, 3, "backward", "compute"),
+        Stretch(3, 5, "all_reduce", "communication"),
+        Stretch(5, 9, "step", "optimizer"),
+    ]
+    assert coarse(fine, 5) == [
+        Stretch(0, 5, "backward", "compute", 3), Stretch(5, 9, "step", "optimizer", 1)
+    ]  # fmt: skip
