@@ -53,6 +53,7 @@ def tidy(events: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=index)
 
 
+_TOO_LARGE: Final = 2.0**63
 _NOTHING: Final[pd.Series[Any]] = pd.Series([], dtype=object)
 
 
@@ -60,7 +61,7 @@ def _typed(name: str, known: pd.Series[Any]) -> pd.Series[Any]:
     if name in SURE:
         return known.fillna(0).astype("int64")
     if name in WHOLE:
-        return known if known.dtype == "Int64" else pd.to_numeric(known).astype("Int64")
+        return known if known.dtype == "Int64" else _integers(pd.to_numeric(known))
     if name in MEASURES:
         return known if known.dtype == "float64" else pd.to_numeric(known).astype("float64")
     if name == "at":
@@ -69,6 +70,14 @@ def _typed(name: str, known: pd.Series[Any]) -> pd.Series[Any]:
         return known
     words = _text(known)
     return words.astype("category") if name in WORDS else words
+
+
+def _integers(numbers: pd.Series[Any]) -> pd.Series[Any]:
+    """Missing where a damaged row has no whole number, or one that is too large."""
+    if numbers.dtype == "float64":
+        are = (numbers == numbers.round()) & (numbers.abs() < _TOO_LARGE)
+        numbers = numbers.where(are)
+    return numbers.astype("Int64")
 
 
 def _text(column: pd.Series[Any]) -> pd.Series[Any]:

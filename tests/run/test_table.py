@@ -45,6 +45,13 @@ def test_missing_numbers_and_large_ones_survive_the_way_from_arrow() -> None:
     assert pd.isna(frame["step"][0])
 
 
+@pytest.mark.parametrize("count", [1.5, 1e300, float("inf")])
+def test_a_damaged_count_is_missing(count: float) -> None:
+    assert tidy(pd.DataFrame({"count": [3.0, None, count]}))["count"].isna().tolist() == [
+        False, True, True,
+    ]  # fmt: skip
+
+
 def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
     frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
     code = keys(frame, "step", "rank")
