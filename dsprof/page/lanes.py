@@ -12,7 +12,7 @@ from dsprof.analysis.lanes import Stretch, lanes
 from dsprof.charts import step_lanes
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Section, Table
-from dsprof.units import format_seconds
+from dsprof.units import format_ranks, format_seconds
 
 if TYPE_CHECKING:
     from dsprof.findings.facts import Facts
@@ -120,6 +120,9 @@ def _chart(
     launch = words.launch_of(facts.run.steps, facts.series)
     of = f" of {launch}" if launch else ""
     label = f"Step {int(step['step']):,}{of}, {which}: {took}."
+    left_out = sorted(set(_ranks(facts)) - set(found))
+    if left_out:
+        label += f" Without {format_ranks(left_out)}, whose end of it is not recorded."
     return Chart(name, step_lanes(found), label, _table(found))
 
 

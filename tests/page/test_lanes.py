@@ -11,7 +11,7 @@ from dsprof.page.contents import contents
 from dsprof.page.lanes import RANKS, lanes_section
 from dsprof.recording import THINNED, Writer
 from tests.loaded import sample
-from tests.recording.recorded import MS, header, record_pauses, write_steps
+from tests.recording.recorded import MS, header, record, record_pauses, write_steps
 
 
 def test_a_step_as_long_as_most_is_drawn_rank_beside_rank(tmp_path: Path) -> None:
@@ -37,6 +37,14 @@ def test_the_longest_step_is_drawn_too_if_it_is_much_longer(tmp_path: Path) -> N
     assert [one.name for one in both] == ["lanes", "lanes-longest"]
     assert both[0].label.endswith(", as long as most: 100 ms.")
     assert both[1].label == "Step 30, the longest: 500 ms."
+
+
+def test_ranks_that_did_not_end_the_step_are_named_as_left_out(tmp_path: Path) -> None:
+    for rank, last in enumerate((8, 30, 30)):
+        record(tmp_path, last, rank, world=3)
+    (chart,) = lanes_section(load(tmp_path)).charts
+    assert chart.figure["layout"]["yaxis"]["ticktext"] == ["rank 1", "rank 2"]
+    assert chart.label.endswith(": 100 ms. Without rank 0, whose end of it is not recorded.")
 
 
 def test_of_many_ranks_some_are_drawn_and_the_late_one_is_among_them(tmp_path: Path) -> None:
