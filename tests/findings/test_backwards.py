@@ -53,6 +53,12 @@ def test_a_rank_that_makes_as_many_backwards_is_looked_for_on_its_node(tmp_path:
     assert found.advice[0].setting.startswith("the node of rank 1")
 
 
+def test_more_backwards_that_explain_little_of_the_delay_are_not_blamed(tmp_path: Path) -> None:
+    found = one(accumulated(tmp_path, (2, 3), late=60), "straggler-rank")
+    assert "backwards" not in found.summary
+    assert found.advice[0].setting.startswith("the node of rank 1")
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_steps_that_stick_out_by_more_backwards_are_said_to(tmp_path: Path, more: int) -> None:
     run = accumulated(tmp_path, (1, 1), often=1) if more else accumulated(tmp_path, (1, 1))
