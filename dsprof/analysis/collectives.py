@@ -35,7 +35,8 @@ SMALL = _MEBI
 _LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
 
 #: Collectives that end on all ranks together. The root of a broadcast waits for nobody.
-TOGETHER: Final = re.compile(r"all_reduce|all_gather|reduce_scatter", re.ASCII)
+TOGETHER: Final = re.compile(r"all_reduce|all_gather|reduce_scatter|barrier", re.ASCII)
+BARRIER: Final = re.compile(r"barrier", re.ASCII)
 _RECEIVE = re.compile(r"recv|send", re.ASCII)
 _GATHER = re.compile(r"all_?gather", re.ASCII)
 #: The operation that gathers into a list of tensors, as trainers do with values that they log. It
@@ -48,7 +49,15 @@ def trusted(comm: pd.DataFrame) -> pd.DataFrame:
 
     If single calls are logged, rows of summary tables are left out, which sum the same calls.
     """
-    told = where(comm, comm["seconds"].gt(0) & comm["bytes"].gt(0) & comm["suspect"].isna())
+    return _alone(where(comm, _plausible(comm) & comm["bytes"].gt(0)))
+
+
+def _plausible(comm: pd.DataFrame) -> pd.Series[bool]:
+    return comm["seconds"].gt(0) & comm["suspect"].isna()
+
+
+def _alone(told: pd.DataFrame) -> pd.DataFrame:
+    """The single calls, if there are any, else the rows of summary tables."""
     single = where(told, ~told["total"].astype(bool))
     return single if len(single) else told
 
@@ -56,12 +65,15 @@ def trusted(comm: pd.DataFrame) -> pd.DataFrame:
 def held_up(comm: pd.DataFrame) -> pd.DataFrame:
     """Like `trusted`, with the exposed time of each call as its `seconds`, if that is known.
 
-    A recording on the host knows no other duration. Calls that were entirely hidden are left out,
-    and so are sends and receives, which wait for the other rank's work however little is sent.
+    A recording on the host knows no other duration. Its barriers, which send nothing, hold up a
+    step, too. Calls that were entirely hidden are left out, and so are sends and receives, which
+    wait for the other rank's work however little is sent.
     """
     exposed = comm["exposed_seconds"]
-    receives = exposed.notna().to_numpy() & operations(comm, _RECEIVE)
-    return trusted(where(comm.assign(seconds=exposed.fillna(comm["seconds"])), ~receives))
+    known = exposed.notna().to_numpy()
+    receives, barriers = known & operations(comm, _RECEIVE), known & operations(comm, BARRIER)
+    comm = comm.assign(seconds=exposed.fillna(comm["seconds"]))
+    return _alone(where(comm, _plausible(comm) & (comm["bytes"].gt(0) | barriers) & ~receives))
 
 
 def operations(comm: pd.DataFrame, wanted: re.Pattern[str]) -> np.ndarray:

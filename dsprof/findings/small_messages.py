@@ -7,9 +7,11 @@ import math
 import pandas as pd
 
 from dsprof.analysis.collectives import (
+    BARRIER,
     INTO_LISTS,
     SMALL,
     apart_from_gathers,
+    operations,
     per_operation,
     waiting_share,
 )
@@ -75,6 +77,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
                 seconds,
                 worst,
                 advice,
+                barriers=float(where(comm, operations(comm, BARRIER))["count"].sum()) * factor,
                 waited=min(waited, float(table["small_seconds"].sum())) * factor,
                 summed=bool(comm["total"].any()),
                 sure=facts.exposure_is_known,
@@ -134,14 +137,17 @@ def _small_words(
     worst: str,
     advice: tuple[Advice, ...],
     *,
+    barriers: float,
     waited: float,
     summed: bool,
     sure: bool,
 ) -> str:
     many, most = format_count(round(calls)), "at most " if summed else ""
+    of_them = f", {format_count(round(barriers))} of them barriers," if barriers >= 1 else ""
+    about = f"About {many} such calls per step{of_them}"
     serial = "timed one by one, they cannot overlap with compute as they might without the logger"
     said = [
-        f"About {many} such calls per step take {most}{format_seconds(seconds)}, mostly {worst}.",
+        f"{about} take {most}{format_seconds(seconds)}, mostly {worst}.",
         f"Beside that the ranks wait {format_seconds(waited)} for each other in them, which fewer "
         "calls do not change."
         if waited
@@ -170,6 +176,11 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     if _are_of_the_script(facts, operation):
         why = "the script or its trainer makes them outside of forward, backward and update"
         return (Advice(f"these {operation} calls", "", "one for many values, or less often", why),)
+    if _are_logged_values(facts, operation):
+        why = "each costs a barrier and a reduction, as with Lightning's log(sync_dist=True)"
+        return (
+            Advice("what forward logs of all ranks", "", "at fewer steps, or fewer values", why),
+        )
     if facts.is_torch_alone:
         return _of_torch(facts, operation)
     keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
@@ -202,6 +213,19 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
 
 def _are_of_the_script(facts: Facts, operation: str) -> bool:
     return facts.run.is_recording and _most_are(facts, operation, "")
+
+
+def _are_logged_values(facts: Facts, operation: str) -> bool:
+    """Whether most of it is in forward, beside about as many barriers: no model has any there."""
+    calls = facts.held_up
+    inside = where(calls, calls["phase"].astype("str").str.startswith("forward"))
+    counts = inside.groupby("op", observed=True)["count"].sum()
+    barriers = float(counts[counts.index.str.contains(BARRIER)].sum())
+    return (
+        barriers > 0
+        and 2 * barriers >= float(counts.sum())
+        and _most_are(facts, operation, "forward")
+    )
 
 
 def _most_are(facts: Facts, operation: str, phase: str) -> bool:

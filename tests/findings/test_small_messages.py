@@ -127,6 +127,28 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
     assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
 
 
+def test_barriers_of_values_that_are_logged_in_forward_count(tmp_path: Path) -> None:
+    """Lightning's `log(sync_dist=True)` makes a barrier and an all_reduce for each value."""
+    writer = Writer.create(tmp_path, header())
+    writer.config("data_parallel_size", 2)
+    forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+    meet, reduce_ = (writer.name(name, forward) for name in ("barrier", "all_reduce"))
+    for step in range(1, 31):
+        at = step * 100 * MS
+        writer.span(forward, at, at + 20 * MS, step)
+        writer.span(backward, at + 20 * MS, at + 100 * MS, step)
+        for number in range(20):
+            now = at + number * MS
+            writer.collective(meet, 0, now, now, MS // 2, step, size=0)
+            writer.collective(reduce_, 0, now, now + MS // 2, MS // 5, step, size=4)
+        writer.step(step, at, at + 100 * MS, CLASSES)
+    writer.close()
+    found = one(load(tmp_path), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.014)  # 20 times 0.5 ms and 0.2 ms
+    assert "40 such calls per step, 20 of them barriers, take 14.0 ms" in found.summary
+    assert [advice.setting for advice in found.advice] == ["what forward logs of all ranks"]
+
+
 @pytest.mark.parametrize("stage", [1, 3])
 def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stage: int) -> None:
     """transformers' Trainer and TRL gather a few bytes of every metric that they log."""
