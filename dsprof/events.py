@@ -135,6 +135,8 @@ METRICS: Final = {
     "optimizer_percent": "DeeperSpeed's %optimizer_step",
     "forward_percent": "DeeperSpeed's %forward",
     "backward_percent": "DeeperSpeed's %backward",
+    "data_iterators": "iterators of data loaders that were made in this step",
+    "compilations": "graphs that torch.compile compiled in this step",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
 }
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
+from dsprof.findings.anew import loading
 from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
@@ -60,7 +61,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         "waiting for input data" + ("" if stage is None else f" of stage {stage[0]}"),
         f"The {'ranks' if facts.on_cpu else 'GPUs'} idle until the data loader hands over a batch.",
         (
-            _workers(facts),
+            loading(facts),
             *(() if facts.on_cpu else (_PINNED,)),
             Advice(
                 "storage of the data set",
@@ -136,15 +137,6 @@ def _when_data_is_late(facts: Facts) -> str:
     return (
         f", {format_share(inside / all_of_it)} of that in {few:,} of {many:,} {called(facts.steps)}"
     )
-
-
-def _workers(facts: Facts) -> Advice:
-    """A recording knows how many there are."""
-    setting, now = "DataLoader(num_workers=...)", facts.run.config.get("data_workers")
-    if not now:
-        return Advice(setting, "", "2 to 4 a rank", "batches are made ahead")
-    why = "batches are made ahead; they come this late with as many as now"
-    return Advice(setting, str(now), "more, if the host has idle cores", why)
 
 
 def optimizer_bound(facts: Facts) -> list[Finding] | str:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
 from dsprof.hook import between
+from dsprof.hook.anew import Anew
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
@@ -62,6 +63,7 @@ class Recorder:
         self._steps = self._workers = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
+        self._anew = Anew(self.writer, self.timeline)
         self.timeline.closing.append(self._account)
         guard.on_failure = self._failed
 
@@ -144,7 +146,8 @@ class Recorder:
 
         around = self._between("data", Class.DATA, self._count_workers)
         self.patches.of_class(_BaseDataLoaderIter, "__next__", around)
-        self.patches.of_class(DataLoader, "__iter__", around)
+        begins = self._between("data", Class.DATA, self._anew.iterator)
+        self.patches.of_class(DataLoader, "__iter__", begins)
 
     def _count_workers(self, loader: Any, *_: Any) -> None:
         """Record how many worker processes make the batches: the most that an iterator has."""

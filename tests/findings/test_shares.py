@@ -119,6 +119,19 @@ def test_as_many_workers_as_there_are_already_are_not_advised(
     assert (advice.setting, advice.now, advice.to) == ("DataLoader(num_workers=...)", now, to)
 
 
+@pytest.mark.parametrize(("every", "anew"), [(1, True), (10, False)])
+def test_where_each_step_makes_an_iterator_of_a_loader_one_for_many_is_advised(
+    every: int, *, anew: bool
+) -> None:
+    """`next(iter(loader))`. Once an epoch is as it should be."""
+    rows = [config("data_workers", 2)]
+    rows += steps(30, {"batch_input": 0.3, "forward": 0.3, "backward": 0.4})
+    rows += [metric("data_iterators", step, 1) for step in range(1, 31, every)]
+    advice = one(run_of(rows), "data-bound").advice[0]
+    assert (advice.setting == "iterators of the data loader") == anew
+    assert (advice.now == "made in 29 of 29 steps") == anew
+
+
 @pytest.mark.parametrize(
     ("waits", "said"),
     [

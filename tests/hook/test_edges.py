@@ -136,6 +136,12 @@ def test_a_recording_knows_how_many_workers_make_the_batches(rows: Rows) -> None
     assert rows.config["data_workers"] == 1
 
 
+@pytest.mark.parametrize("name", ["epochs"])
+def test_a_recording_knows_in_which_steps_iterators_of_loaders_are_made(rows: Rows) -> None:
+    """That of the first epoch is made before the first step."""
+    assert rows.metric("data_iterators") == {3: 1}
+
+
 @pytest.mark.parametrize("name", ["answering"])
 def test_what_a_thread_asks_of_the_model_that_another_one_trains_is_in_no_step(rows: Rows) -> None:
     assert steps(rows) == list(range(1, 22))

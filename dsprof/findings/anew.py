@@ -1,0 +1,68 @@
+"""What recorded steps do anew: make iterators of data loaders, compile graphs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.analysis.trends import Floats
+from dsprof.events import Kind
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice
+from dsprof.run.table import STEP, numbers, of_kind, positions
+
+_COMPILED: Final = "compilations"
+_ITERATORS: Final = "data_iterators"
+
+
+def loading(facts: Facts) -> Advice:
+    """How batches would come earlier. A recording knows how many workers make them, and where
+    iterators, which start these workers, are made."""
+    made = int((_counts(facts, facts.steps, _ITERATORS) > 0).sum())
+    if made > 1 and 2 * made >= len(facts.steps):
+        return Advice(
+            "iterators of the data loader",
+            f"made in {made:,} of {len(facts.steps):,} steps",
+            "one for many steps",
+            "each draws its order and starts its workers anew, and what they had ahead is lost",
+        )
+    setting, now = "DataLoader(num_workers=...)", facts.run.config.get("data_workers")
+    if not now:
+        return Advice(setting, "", "2 to 4 a rank", "batches are made ahead")
+    why = "batches are made ahead; they come this late with as many as now"
+    return Advice(setting, str(now), "more, if the host has idle cores", why)
+
+
+def compiling(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> int:
+    """In how many of the steps that stick out (`rows` of `steps`) graphs are compiled; 0 unless in
+    most of them and in few others."""
+    compiled = _counts(facts, steps, _COMPILED) > 0
+    among = int(compiled[rows].sum())
+    return among if 2 * among >= len(rows) and int(compiled.sum()) <= 2 * among else 0
+
+
+def is_compiling(among: int, rows: npt.NDArray[np.intp]) -> str:
+    """The end of a title, if there are such steps."""
+    which = (
+        "it" if len(rows) == 1 else "each of them" if among == len(rows) else f"{among:,} of them"
+    )
+    return f": torch.compile compiles in {which}" if among else ""
+
+
+COMPILED_ANEW: Final = Advice(
+    "what torch.compile is given",
+    "",
+    "the same shapes and values in each step, or dynamic=True",
+    "it compiles anew when what it assumed of them changes: TORCH_LOGS=recompiles says what",
+)
+
+
+def _counts(facts: Facts, steps: pd.DataFrame, name: str) -> Floats:
+    """Of each of these steps."""
+    rows = of_kind(facts.run.told, Kind.METRIC, name)
+    place, value = positions(steps, rows, *STEP), numbers(rows["value"])
+    inside = place >= 0
+    return np.asarray(np.bincount(place[inside], value[inside], len(steps)), np.float64)
