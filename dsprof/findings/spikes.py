@@ -13,6 +13,7 @@ from dsprof.analysis.breakdown import known_by, main_phases, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
+from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling
 from dsprof.findings.backwards import more_in_them
 from dsprof.findings.evaluations import LESS_OFTEN, evaluating_in, evaluating_inside
 from dsprof.findings.facts import Facts, once
@@ -61,6 +62,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
+    compiled = compiling(facts, steps, rows)
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
@@ -70,7 +72,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
-            + (is_late(late, len(rows)) or _EVALUATING * evaluates),
+            + (is_late(late, len(rows)) or _EVALUATING * evaluates or is_compiling(compiled, rows)),
             summary=_how_long(steps, seconds, rows)
             + (
                 waited(late, "them")
@@ -80,7 +82,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + flushed
             + _without_backward(facts, rows)
             + more_in_them(facts, rows)
-            + (_between(facts, price) if few else _rhythm(distance, stretch, len(rows))),
+            + (_between(facts, price) if few else _rhythm(distance, stretch, len(rows), compiled)),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
             ranks=late.group if late else (),
@@ -91,6 +93,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             if flushed
             else LESS_OFTEN
             if evaluates
+            else (COMPILED_ANEW,)
+            if compiled
             else (
                 *_workers(facts, rows),
                 *_evaluations(facts, rows),
@@ -400,7 +404,9 @@ def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
 _MOST: Final = 0.75
 
 
-def _rhythm(distance: int | None, stretch: str, many: int) -> str:
+def _rhythm(distance: int | None, stretch: str, many: int, compiled: int) -> str:
+    if compiled:
+        return f" In {compiled:,} of these {many:,} torch.compile compiles."
     if stretch:
         return f" They lie together, {stretch}: look for what lasted that long."
     if distance is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -113,6 +114,22 @@ def test_where_recorded_steps_wait_for_a_loader_its_workers_if_any_may_be_starte
     assert ("persistent_workers" in setting) == (grows == "data" and workers > 0)
     printed = one(run_of(rows), "step-spikes").advice[0].setting
     assert "persistent_workers" not in printed
+
+
+@pytest.mark.parametrize(
+    ("compiled", "said"),
+    [({10, 20, 30, 40}, "each of them"), ({20, 30, 40}, "3 of them"), ({10}, ""),
+     (range(1, 51), "")],
+)  # fmt: skip
+def test_steps_in_which_graphs_are_compiled_are_named(compiled: Iterable[int], said: str) -> None:
+    rows = [metric("compilations", step, 2) for step in compiled]
+    for step in range(1, 51):
+        seconds = 1.0 + 4.0 * (step in {10, 20, 30, 40})
+        rows += [phase("forward", step, seconds), metric("step_seconds", step, seconds)]
+    found = one(run_of(rows), "step-spikes")
+    assert found.title.endswith(f": torch.compile compiles in {said}") == bool(said)
+    assert ("torch.compile" in found.summary) == bool(said)
+    assert (found.advice[0].setting == "what torch.compile is given") == bool(said)
 
 
 def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:

@@ -69,6 +69,13 @@ def test_where_nobody_sees_how_long_a_compiled_optimizer_took_a_step_has_no_clas
     assert any(row.path == "step" for row in rows.spans) == seen
 
 
+def test_a_recording_knows_in_which_steps_graphs_are_compiled(compiled: Path) -> None:
+    """The second is of an optimizer that has its momenta."""
+    for kind in ("method", "lambda"):
+        (rows,) = folder(compiled / kind)
+        assert rows.metric("compilations") == {1: 1, 2: 1}
+
+
 @pytest.mark.parametrize("kind", IN_PLACE)
 def test_a_model_that_is_compiled_in_place_is_what_it_is_without_the_hook(
     compiled: Path, kind: str
