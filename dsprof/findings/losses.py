@@ -12,7 +12,7 @@ from dsprof.findings.advice import bf16, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.thresholds import EARLY_STEP, LOST_RECORDS
+from dsprof.findings.thresholds import DIVERGED_RECORDS, DIVERGED_TIMES, EARLY_STEP, LOST_RECORDS
 from dsprof.run.table import of_kind
 from dsprof.units import format_count
 
@@ -45,7 +45,7 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
     rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
     if rows.empty and problems.empty:
         return _zeros(facts, losses)
-    return [_not_a_number(facts, rows, problems, bad, _end(losses, bad))]
+    return [_not_a_number(facts, rows, problems, losses, bad)]
 
 
 def _of_bars(losses: pd.DataFrame) -> list[Finding] | str:
@@ -178,8 +178,13 @@ def _end_of(bad: pd.DataFrame, well: pd.Index[int]) -> End:
 
 
 def _not_a_number(
-    facts: Facts, rows: pd.DataFrame, problems: pd.DataFrame, bad: pd.DataFrame, end: End
+    facts: Facts,
+    rows: pd.DataFrame,
+    problems: pd.DataFrame,
+    losses: pd.DataFrame,
+    bad: pd.DataFrame,
 ) -> Finding:
+    end = _end(losses, bad)
     steps = pd.concat([rows["step"], problems["step"]]).dropna()
     first = whole(steps.min()) if len(steps) else None
     words = problems["text"].astype("str") if rows.empty else bad["name"].astype("str")
@@ -206,6 +211,7 @@ def _not_a_number(
         + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
         advice=(
             *_before_it(facts, said),
+            *(() if end.infinite else _at_once(losses, bad)),
             *_early(first),
             *_wider(facts),
         ),
@@ -243,6 +249,28 @@ def _since(first: int | None, end: End) -> str:
     if first is None:
         return ""
     return f" at step {first:,}" + (", the first one shown" if end.from_start and first > 1 else "")
+
+
+def _at_once(losses: pd.DataFrame, bad: pd.DataFrame) -> tuple[Advice, ...]:
+    """The batches since the last finite loss, if that and those before it were as usual."""
+    lost = bad[bad["name"].eq("loss") & bad["step"].notna()].head(1)
+    if lost.empty:
+        return ()
+    first, told = lost.iloc[0], losses[losses["name"].eq("loss") & losses["step"].notna()]
+    same = ["source", "segment", "engine"]
+    told = told[(told[same] == first[same]).all(axis=1) & (told["step"] < first["step"])]
+    told = told[np.isfinite(told["value"])].tail(DIVERGED_RECORDS)
+    past = told["value"].to_numpy(dtype=float)
+    if len(past) < LOST_RECORDS or past.min() <= 0 or past[-1] > DIVERGED_TIMES * np.median(past):
+        return ()
+    last, step = int(told["step"].iloc[-1]), int(first["step"])
+    which = (
+        f"batch of step {step:,}"
+        if step == last + 1
+        else f"batches of steps {last + 1:,} to {step:,}"
+    )
+    why = "losses were as usual up to there: a bad sample makes one that is not finite at once"
+    return (Advice(which, "", "look at its data, on each rank", why),)
 
 
 def _early(first: int | None) -> tuple[Advice, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from tests.findings.plants import one, silent
+from tests.findings.plants import metric, one, run_of, silent
 from tests.loaded import run_of_text
 
 
@@ -18,6 +20,21 @@ def test_a_loss_of_exactly_0_is_that_of_samples_without_labels_where_the_log_say
     )
     assert found.title.endswith(": 3 samples lost all labels")
     assert silent(run_of_text(warned, "{'loss': 2.5, 'epoch': 0.2}\n"), "nan-loss")
+
+
+@pytest.mark.parametrize(
+    ("every", "rises", "named"),
+    [(1, 1.0, "batch of step 21"), (10, 1.0, "batches of steps 201 to 210"), (1, 1.3, "")],
+)
+def test_where_losses_are_as_usual_up_to_one_that_is_not_finite_its_batch_is_looked_at(
+    every: int, rises: float, named: str
+) -> None:
+    values = [2.0 * rises**n for n in range(20)] + [math.nan] * 9
+    rows = [metric("loss", every * step, value) for step, value in enumerate(values, 1)]
+    rows = [row | {"record": number} for number, row in enumerate(rows)]
+    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    assert [one for one in settings if "batch" in one] == [named] * bool(named)
+    assert "learning rate, warm-up" in settings
 
 
 BAR = "Epoch 0:  12%|#   | {}/1000 [02:0{}<14:40,  1.00s/it, v_num=3, train_loss={}]\n"
