@@ -25,6 +25,7 @@ from dsprof.findings.ends import (
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.last_seen import last_seen
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
@@ -152,7 +153,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + (f": rank {behind} did not arrive" if behind is not None else ""),
         summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
         if absent.empty
-        else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
+        else f"{_ABSENT}{last_seen(facts, absent)} {_STACK}",
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
@@ -336,6 +337,7 @@ def _told(facts: Facts) -> dict[str, Any]:
     return config(facts.run.as_told, ended_launch(facts.run))
 
 
+_STACK = "Its own stack (py-spy dump --pid) says where it is, if it still runs."
 _ABSENT = (
     "The others waited in a collective; its recording ends before that one, without a message."
 )

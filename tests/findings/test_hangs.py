@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter_ns
 
 import pytest
 
 from dsprof.findings import findings_of
+from dsprof.recording import Writer
 from dsprof.run import load
 from tests.findings.plants import (
     WELL,
@@ -18,6 +20,7 @@ from tests.findings.plants import (
     steps,
 )
 from tests.loaded import run_of_text
+from tests.recording.recorded import CLASSES, MS, header
 
 
 def watchdog(rank: int, last: int) -> list[Row]:
@@ -46,6 +49,33 @@ def test_a_recorder_of_nccl_is_not_advised_where_gloo_makes_the_collectives(
 ) -> None:
     rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 880)]
     assert one(run_of(rows, accelerator=accelerator), "hang").advice[0].setting == setting
+
+
+GLOO = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
+
+
+@pytest.mark.parametrize(("begun", "said"), [(False, "step 3"), (True, "data in step 4")])
+def test_what_a_rank_recorded_last_that_did_not_come_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, *, begun: bool
+) -> None:
+    monkeypatch.setattr("dsprof.run.unclosed.WAITED", 0.0)  # since the recording began, not 5 s
+    start = perf_counter_ns() - 10_000 * MS
+    writers = [Writer.create(tmp_path, header(rank)) for rank in range(2)]
+    for rank, writer in enumerate(writers):
+        data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
+        for step in range(1, 5):
+            at = start + step * 100 * MS
+            if step < 4 or rank == 0 or begun:
+                writer.span(data, at, at + 10 * MS, step)
+            if step < 4:
+                writer.span(forward, at + 10 * MS, at + 100 * MS, step)
+                writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.flush()
+    writers[0].problem("exception", f"RuntimeError: {GLOO}")
+    writers[0].close()
+    found = one(load(tmp_path), "hang")
+    assert found.ranks == (1,)
+    assert f"The last that rank 1 recorded is the end of {said}, 9." in found.summary
 
 
 def test_equal_ranks_blame_nobody() -> None:

@@ -1,0 +1,44 @@
+"""How far a recorded rank came that the others then waited for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Severity
+from dsprof.findings.ends import HANG, last_launch
+from dsprof.findings.evidence import whole
+from dsprof.findings.facts import Facts
+from dsprof.run.moments import PHASE
+from dsprof.run.moments import STEP as WHOLE
+from dsprof.run.table import STEP
+from dsprof.units import format_seconds
+
+_LATER: Final = "; phases that it ended less than a second after that may be missing."
+
+
+def last_seen(facts: Facts, absent: pd.DataFrame) -> str:
+    """What the one rank that did not arrive has recorded last, and how long before any other
+    failed; "" where that is not known.
+    """
+    row = absent.iloc[0]
+    rank, step = whole(row["rank"]), whole(row["step"])
+    if len(absent) > 1 or rank is None or step is None:
+        return ""
+    segment = whole(row["segment"]) or 0
+    steps = pd.DataFrame([(segment, 0, step), (segment, 0, step + 1)], columns=list(STEP))
+    rows = facts.run.moments(steps, {rank}, outer=True)
+    rows = rows[rows["what"].isin([WHOLE, PHASE])]
+    if rows.empty:
+        return ""
+    ends = rows["begin"] + (rows["seconds"] * 1e9).round().astype("int64")
+    last = rows.assign(end=ends).sort_values(["end", "what"]).iloc[-1]  # a step behind its phases
+    of_step = f"step {last['step']:,}"
+    what = of_step if last["what"] == WHOLE else f"{last['path']} in {of_step}"
+    told = last_launch(facts.run)
+    fatal = told["severity"].eq(Severity.CRITICAL) & ~told["kind"].isin(HANG)
+    failed = told["at"][fatal].min()
+    waited = (failed - pd.Timestamp(int(last["end"]))).total_seconds()
+    before = f", {format_seconds(waited)} before any other failed" if waited > 0 else ""
+    return f" The last that rank {rank} recorded is the end of {what}{before}{_LATER}"
