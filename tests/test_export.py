@@ -18,7 +18,7 @@ from dsprof.run import Run, load
 from dsprof.text.document import to_json
 from tests.conftest import SAMPLES, Dsprof
 from tests.findings.plants import metric, phase, run_of
-from tests.recording.recorded import MS, header, record, record_pauses, write_steps
+from tests.recording.recorded import CLASSES, MS, header, record, record_pauses, write_steps
 
 Sample = Callable[[str], Run]
 
@@ -101,6 +101,38 @@ def test_in_a_trace_steps_follow_each_other_unless_all_are_stamped() -> None:
     rows = [metric("step_seconds", step, 2.0, at=at if step > 1 else None) for step in (1, 2, 3)]
     steps = timed(run_of(rows).steps)
     assert steps["begin"].tolist() == [0.0, 2.0, 4.0]
+
+
+def test_in_the_trace_of_a_recording_steps_of_several_engines_keep_their_length(
+    tmp_path: Path,
+) -> None:
+    """They overlap: one lane would cut the later one off where the earlier one ends."""
+    writer = Writer.create(tmp_path, header())
+    forward = writer.name("forward", 0, "compute")
+    for step in range(1, 3):
+        for engine, (begin, end) in enumerate(((0, 60), (50, 100))):
+            at, until = ((100 * step + moment) * MS for moment in (begin, end))
+            writer.span(forward, at, until, step, engine=engine)
+            writer.step(step, at, until, CLASSES, engine=engine)
+    writer.close()
+    run = load(tmp_path)
+    told = list(recorded(run, run.steps))
+    lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
+    took = [(lanes[e["tid"]], round(e["dur"])) for e in told if e["name"] == "step 2"]
+    assert took == [("rank 0, engine 0", 60_000), ("rank 0, engine 1", 50_000)]
+
+
+def test_the_trace_of_a_recording_ends_with_the_phases_of_the_step_that_did_not_end(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer.span(writer.name("forward", 0, "compute"), 300 * MS, 310 * MS, 3)
+    writer.close()
+    run = load(tmp_path)
+    slices = [event for event in recorded(run, run.steps) if event["ph"] == "X"]
+    assert slices[-1]["name"] == "forward"
+    assert slices[-1]["ts"] == pytest.approx(200_000)  # since the first step began
 
 
 def test_a_trace_file_is_what_perfetto_reads(sample_run: Sample, tmp_path: Path) -> None:

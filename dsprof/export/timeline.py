@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,28 +24,50 @@ _US: Final = 1e-3  #: of a nanosecond
 _TOLD: Final = ("class", "bytes", "count", "group", "gpu_seconds", "source", "line")
 
 
+class Lane(NamedTuple):
+    """Where the slices of one engine of a rank stand; `engines`: how many the run has."""
+
+    segment: int
+    rank: int
+    engine: int
+    engines: int
+
+    @property
+    def number(self) -> int:
+        return self.rank * self.engines + self.engine
+
+    @property
+    def name(self) -> str:
+        rank = "rank unknown" if self.rank == UNKNOWN else f"rank {self.rank}"
+        return rank + (f", engine {self.engine}" if self.engines > 1 else "")
+
+
 def recorded(run: Run, steps: pd.DataFrame) -> Iterator[Row]:
     """A process a launch, in it a lane for each rank: its steps, in them phases, in these what they
-    were held up by. Calls that were issued earlier than waited for also have lanes of their own.
+    were held up by. Of several engines, whose steps overlap, each has a lane of its own, as have
+    calls that were issued earlier than waited for. Behind the last step come the phases of the one
+    that did not end.
 
     Times are microseconds since the first of `steps` began, by the first host's clock.
     """
     zero: int | None = None
-    lanes: set[tuple[int, int]] = set()
-    numbers = count(1)
-    for some in _portions(run, steps):
+    lanes: set[Lane] = set()
+    numbers, engines = count(1), 1 + int(steps["engine"].max()) if len(steps) else 1
+    for some in (*_portions(run, steps), _not_ended(run, steps)):
         moments = run.moments(some)
         moments = moments[moments["begin"].ne(UNKNOWN)]
         if moments.empty:
             continue
         zero = int(moments["begin"].min()) if zero is None else zero
         told = moments.assign(begin=moments["begin"] - zero, issued=moments["issued"] - zero)
-        lanes |= set(zip(told["segment"].astype(int), told["rank"].astype(int), strict=True))
-        for _, rows in told.groupby(["segment", "rank"]):
-            yield from _lane(rows, numbers)
-        yield from _counters(told, some)
-    for segment, rank in sorted(lanes):
-        yield from named(segment, rank, "rank unknown" if rank == UNKNOWN else f"rank {rank}")
+        for key, rows in told.groupby(["segment", "rank", "engine"]):
+            segment, rank, engine = (int(number) for number in np.asarray(key))
+            lane = Lane(segment, rank, engine, engines)
+            lanes.add(lane)
+            yield from _lane(rows, lane, numbers)
+        yield from _counters(told, some, engines)
+    for one in sorted(lanes):
+        yield from named(one.segment, one.number, one.name)
 
 
 def _portions(run: Run, steps: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -55,48 +77,59 @@ def _portions(run: Run, steps: pd.DataFrame) -> Iterator[pd.DataFrame]:
     return (steps.iloc[first : first + size] for first in range(0, len(steps), size))
 
 
-def _lane(rows: pd.DataFrame, numbers: Iterator[int]) -> Iterator[Row]:
-    """Slices of one rank, each within the one that holds it, as the format wants it."""
+def _not_ended(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
+    """The step behind the last one of each launch and engine, if that is one of `steps`: only
+    phases of it are recorded.
+    """
+    last = run.steps[[*KEY]].groupby(["segment", "engine"], as_index=False).max()
+    last = last.merge(steps[[*KEY]])
+    return last.assign(step=last["step"] + 1)
+
+
+def _lane(rows: pd.DataFrame, lane: Lane, numbers: Iterator[int]) -> Iterator[Row]:
+    """Slices of one lane, each within the one that holds it, as the format wants it."""
     inside = np.where(rows["what"] == STEP, 0, rows["path"].map(lambda path: path.count("/")) + 1)
     rows = rows.assign(length=rows["seconds"].fillna(0.0) * 1e9, inside=inside)
     held: list[float] = []
     for row in rows.sort_values(["begin", "inside"], kind="stable").to_dict("records"):
         if row["what"] == CALL and row["issued"] < row["begin"]:
-            yield from _under_way(row, next(numbers))
+            yield from _under_way(row, lane, next(numbers))
         while held and held[-1] <= row["begin"]:
             held.pop()
         end = min([row["begin"] + row["length"], *held[-1:]])
         if end > row["begin"]:
             held.append(end)
-            yield _slice(row, end)
+            yield _slice(row, lane, end)
 
 
-def _slice(row: Row, end: float) -> Row:
+def _slice(row: Row, lane: Lane, end: float) -> Row:
     name = f"step {row['step']}" if row["what"] == STEP else _last(row["path"])
     times = {"ts": row["begin"] * _US, "dur": (end - row["begin"]) * _US}
-    return {"ph": "X", "name": name, **_place(row), **times, "args": _said(row)}
+    return {"ph": "X", "name": name, **_place(lane), **times, "args": _said(row)}
 
 
-def _under_way(row: Row, number: int) -> Iterator[Row]:
+def _under_way(row: Row, lane: Lane, number: int) -> Iterator[Row]:
     """A call from when it was issued to when the wait for it ended."""
     name = f"{_last(row['path'])} under way"
-    same = {"cat": f"rank {row['rank']}", "id": number, "name": name, **_place(row)}
+    same = {"cat": lane.name, "id": number, "name": name, **_place(lane)}
     yield {"ph": "b", "ts": row["issued"] * _US, **same, "args": _said(row)}
     yield {"ph": "e", "ts": (row["begin"] + row["length"]) * _US, **same}
 
 
-def _counters(moments: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Row]:
+def _counters(moments: pd.DataFrame, steps: pd.DataFrame, engines: int) -> Iterator[Row]:
     """What steps say of themselves, at the moment when the last rank ended each."""
     whole = moments[moments["what"] == STEP]
     end = (whole["begin"] + whole["seconds"] * 1e9).groupby([whole[name] for name in KEY]).max()
     for row in steps.to_dict("records"):
         at = end.get(tuple(row[name] for name in KEY))
         if at is not None:
-            yield from counted(row, int(row["segment"]), at * _US)
+            of = f" of engine {row['engine']}" if engines > 1 else ""
+            for one in counted(row, int(row["segment"]), at * _US):
+                yield one | {"name": f"{one['name']}{of}"}
 
 
-def _place(row: Row) -> Row:
-    return {"pid": int(row["segment"]), "tid": int(row["rank"])}
+def _place(lane: Lane) -> Row:
+    return {"pid": lane.segment, "tid": lane.number}
 
 
 def _last(path: str) -> str:
