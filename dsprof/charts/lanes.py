@@ -10,12 +10,15 @@ import numpy as np
 from dsprof.analysis.lanes import UNTIMED, Stretch, coarse
 from dsprof.charts.figure import SMALLEST, Figure, axis, layout, numbers, plain, time_unit
 from dsprof.charts.palette import LABEL, STACK, colour, fill, text_on
+from dsprof.events import Class
 from dsprof.units import format_seconds
 
 FINEST: Final = 1 / 1500  #: of the width; shorter pieces are joined
 MOST: Final = 12_000  #: pieces of all lanes together; of many lanes longer ones are joined, too
 _NAMED: Final = 0.05  #: of the width; pieces that are this wide have their name in them
 _HIGH, _LOW, _MANY = 30, 16, 12  #: px of a lane, and how many ranks make it lower
+#: A phase of that class is timed, unlike what no phase covers.
+_LABEL: Final = {str(Class.OTHER): "other phases"}
 _NS: Final = 1e-9
 
 
@@ -75,7 +78,7 @@ def _trace(
         "type": "bar",
         "orientation": "h",
         "meta": role,
-        "name": LABEL[role],
+        "name": _LABEL.get(role, LABEL[role]),
         "y": [place for place, *_ in pieces],
         "base": numbers(begins * size, 7),
         "x": numbers((ends - begins) * size, 7),

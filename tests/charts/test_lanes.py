@@ -74,3 +74,9 @@ def test_every_colour_has_its_dark_one() -> None:
     known = {light for light, _ in PALETTE.values()}
     for trace in step_lanes(LANES)["data"]:
         assert {trace["marker"]["color"], trace["textfont"]["color"]} <= known
+
+
+def test_a_timed_phase_of_no_class_is_not_called_untimed() -> None:
+    lane = [Stretch(0, 10, "evaluation", "other"), Stretch(10, 20, "", UNTIMED)]
+    named = {trace["meta"]: trace["name"] for trace in step_lanes({0: lane})["data"]}
+    assert named == {"other": "other phases", "unknown": "no timer"}
