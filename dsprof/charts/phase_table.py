@@ -185,6 +185,9 @@ def _tree(
 
 
 def _parents_first(parents: list[int]) -> list[int]:
+    """The order. Of phases that lie inside each other, as damaged rows say, the first loses its
+    parent.
+    """
     order: list[int] = []
 
     def visit(parent: int) -> None:
@@ -194,7 +197,12 @@ def _parents_first(parents: list[int]) -> list[int]:
                 visit(child)
 
     visit(-1)
-    return order + [i for i in range(len(parents)) if i not in order]
+    for one in range(len(parents)):
+        if one not in order:
+            parents[one] = -1
+            order.append(one)
+            visit(one)
+    return order
 
 
 def _longest(

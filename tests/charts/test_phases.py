@@ -49,6 +49,16 @@ def test_parents_stand_before_their_children() -> None:
     assert all(parent < child for child, parent in enumerate(table.parents))
 
 
+def test_phases_that_lie_inside_each_other_are_still_drawn() -> None:
+    rows = made(3).phases
+    inside = {"forward": "backward", "backward": "forward"}
+    parents = rows["name"].astype("str").map(inside).fillna(rows["parent"].astype("str"))
+    table = phase_table(rows.assign(parent=parents), made(3).steps)
+    assert table
+    assert all(parent < child for child, parent in enumerate(table.parents))
+    assert set(table.names) >= {"forward", "backward", "backward_inner"}
+
+
 def test_self_time_is_what_the_children_do_not_explain() -> None:
     table = phase_table(made(3).phases, made(3).steps)
     assert table
