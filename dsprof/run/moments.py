@@ -78,7 +78,8 @@ def moments(
 
 def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """The same without what lies inside phases, of the events of recordings: by the clock of each
-    host, to a microsecond, and as if each call was waited for as soon as it was issued.
+    host, to a microsecond, and as if each call was waited for as soon as it was issued. When calls
+    were that share a row is unknown.
     """
     table = steps[[*KEY]].drop_duplicates().sort_values([*KEY])
     rows = where(events, positions(table, events, *KEY) >= 0)
@@ -99,6 +100,8 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     ended = rows["what"].eq(STEP).to_numpy(bool)
     length = np.round(np.nan_to_num(taken) * 1e9).astype(np.int64) + 1_000  # the end was rounded
     begin -= np.where(ended, length, 0)  # not after its first phase
+    together = rows["what"].eq(CALL) & rows["count"].gt(1).fillna(value=False)  # in a step, mostly
+    begin[together.to_numpy(bool)] = UNKNOWN
     told = rows.assign(
         rank=rows["rank"].fillna(UNKNOWN).astype(np.int64),
         step=rows["step"].astype(np.int64),

@@ -147,3 +147,17 @@ def test_events_of_recordings_tell_the_same_of_what_lies_in_no_phase(tmp_path: P
         assert some[column].tolist() == again[column].tolist()
     assert ((some["begin"] - again["begin"]).abs() <= 2_000).all(), "to a microsecond"
     assert told.moments(told.steps).empty, "what lies inside phases is not told"
+
+
+def test_when_calls_were_that_share_a_row_is_not_told_either(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for count, at in ((3, 110), (1, 120)):
+        call = writer.name("all_reduce")
+        writer.collective(call, 0, at * MS, at * MS, MS, 1, -1, 64, count, flags=THINNED)
+    write_steps(writer, 1, 1)
+    writer.close()
+    told = from_events(frame(read_folder(tmp_path)))
+    found = told.moments(told.steps, outer=True)
+    calls = found[found["what"] == CALL].sort_values("count")
+    assert calls["begin"].eq(UNKNOWN).tolist() == [False, True]
+    assert calls["seconds"].tolist() == [0.001, 0.001]
