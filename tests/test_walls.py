@@ -30,7 +30,7 @@ LAYERS = (
 )
 
 #: What looks up: `Run.findings`, and what they go by, are views that are made two layers higher.
-UPWARD = {("dsprof.run", "dsprof.findings"), ("dsprof.run", "dsprof.findings.facts")}
+UPWARD = {("dsprof.run.run", "dsprof.findings"), ("dsprof.run.run", "dsprof.findings.facts")}
 
 #: What training must never load, and what reading text has no need of.
 HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy"}
