@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.recording import Unit, Writer, read_folder
+from dsprof.recording import THINNED, Unit, Writer, read_folder
 from dsprof.run import Run, from_events, load
 from dsprof.run.table import frame_of
 from tests.recording.recorded import MS, header
@@ -143,7 +143,10 @@ def a_gap_in_what_the_lowest_rank_tells(folder: Path) -> None:
             writer.span(forward, at, at + (9 + rank) * MS, step)
             if rank != 1:
                 merged = 1 + (rank == 2 and step % 3 == 0)
-                writer.collective(reduce_, 0, at, at, 2 * MS, step, 0, 64, merged, step)
+                flags = THINNED * (merged > 1)
+                writer.collective(
+                    reduce_, 0, at, at, 2 * MS, step, 0, 64, merged, step, flags=flags
+                )
             writer.metric(writer.name("loss"), step + rank, step, at_ns=at)
             if rank or step not in (4, 5):
                 writer.metric(writer.name("lr"), 1e-4 * (1 + rank), step, at_ns=at)
