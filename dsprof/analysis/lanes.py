@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.run.moments import STEP, UNKNOWN, at_unknown_times
+from dsprof.run.moments import STEP, UNKNOWN, at_unknown_times, ends
 
 #: The class of time that no phase and no call covers.
 UNTIMED: Final = "unknown"
@@ -59,11 +59,12 @@ def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int
 
 def _intervals(rows: pd.DataFrame) -> list[Stretch]:
     """Phases and calls that took time, outer ones first where they begin together."""
+    rows = rows.assign(end=ends(rows))
     told = rows[rows["seconds"].gt(0) & rows["begin"].ne(UNKNOWN)]
-    columns = (told[name] for name in ("begin", "seconds", "path", "class"))
+    columns = (told[name] for name in ("begin", "end", "path", "class"))
     found = [
-        Stretch(int(begin), int(begin) + round(seconds / _NS), path, class_)
-        for begin, seconds, path, class_ in zip(*columns, strict=True)
+        Stretch(int(begin), int(end), path, class_)
+        for begin, end, path, class_ in zip(*columns, strict=True)
     ]
     return sorted(found, key=lambda one: (one.begin, -one.end, one.path.count("/")))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.export.trace import counted, named
-from dsprof.run.moments import CALL, STEP, UNKNOWN
+from dsprof.run.moments import CALL, STEP, UNKNOWN, ends
 from dsprof.run.table import STEP as KEY
 from dsprof.text.document import to_json
 
@@ -89,14 +89,14 @@ def _not_ended(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
 def _lane(rows: pd.DataFrame, lane: Lane, numbers: Iterator[int]) -> Iterator[Row]:
     """Slices of one lane, each within the one that holds it, as the format wants it."""
     inside = np.where(rows["what"] == STEP, 0, rows["path"].map(lambda path: path.count("/")) + 1)
-    rows = rows.assign(length=rows["seconds"].fillna(0.0) * 1e9, inside=inside)
+    rows = rows.assign(end=ends(rows), inside=inside)
     held: list[float] = []
     for row in rows.sort_values(["begin", "inside"], kind="stable").to_dict("records"):
         if row["what"] == CALL and row["issued"] < row["begin"]:
             yield from _under_way(row, lane, next(numbers))
         while held and held[-1] <= row["begin"]:
             held.pop()
-        end = min([row["begin"] + row["length"], *held[-1:]])
+        end = min([row["end"], *held[-1:]])
         if end > row["begin"]:
             held.append(end)
             yield _slice(row, lane, end)
@@ -113,7 +113,7 @@ def _under_way(row: Row, lane: Lane, number: int) -> Iterator[Row]:
     name = f"{_last(row['path'])} under way"
     same = {"cat": lane.name, "id": number, "name": name, **_place(lane)}
     yield {"ph": "b", "ts": row["issued"] * _US, **same, "args": _said(row)}
-    yield {"ph": "e", "ts": (row["begin"] + row["length"]) * _US, **same}
+    yield {"ph": "e", "ts": row["end"] * _US, **same}
 
 
 def _counters(moments: pd.DataFrame, steps: pd.DataFrame, engines: int) -> Iterator[Row]:

@@ -122,6 +122,21 @@ def at_unknown_times(moments: pd.DataFrame) -> pd.Series[bool]:
     return calls & (seconds.isna() | (moments["begin"].eq(UNKNOWN) & seconds.gt(0)))
 
 
+def ends(rows: pd.DataFrame) -> Rows:
+    """When each of these rows of one rank ended, ns like `begin`.
+
+    A call at the latest where the wait for the next one began: what it took to issue a call may
+    count as held up by it, and lies before `begin`.
+    """
+    begin = rows["begin"].to_numpy(np.int64)
+    found = begin + np.round(rows["seconds"].fillna(0.0).to_numpy(float) * 1e9).astype(np.int64)
+    held = rows["what"].eq(CALL) & rows["seconds"].gt(0) & rows["begin"].ne(UNKNOWN)
+    calls = np.flatnonzero(held.to_numpy())
+    calls = calls[np.argsort(begin[calls], kind="stable")]
+    found[calls[:-1]] = np.minimum(found[calls[:-1]], begin[calls[1:]])
+    return found
+
+
 def _clock(process: Process, ahead: Mapping[str, float]) -> Utc:
     """Converts a process's moments to those of the first host's clock; unknown if before 1970, as
     in damaged rows.

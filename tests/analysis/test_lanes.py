@@ -53,6 +53,18 @@ def test_a_wait_that_lasts_longer_than_its_phase_ends_with_it() -> None:
     assert (25, 30, "forward/all_gather") in said(lanes(pd.DataFrame(rows))[0])
 
 
+def test_a_call_ends_where_the_wait_for_the_next_one_begins() -> None:
+    """What issuing it took counts, too, and was before."""
+    rows = [
+        row(STEP, "", "", 0, 100),
+        row(CALL, "broadcast", "communication", 10, 21),
+        row(CALL, "broadcast", "communication", 20, 60),
+    ]
+    assert said(lanes(pd.DataFrame(rows))[0])[1:3] == [
+        (10, 20, "broadcast"), (20, 60, "broadcast"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), 0.001])
 def test_a_step_of_which_a_call_has_no_moment_cannot_be_drawn(seconds: float) -> None:
     summed = row(CALL, "all_reduce", "communication", 0, 0) | {"begin": UNKNOWN}
