@@ -73,6 +73,11 @@ class Recent:
     memory: tuple[MemoryRow, ...] = ()
     gpus: tuple[GpuRow, ...] = ()
 
+    @property
+    def hangs(self) -> bool:
+        """Whether `failure` is a hang."""
+        return any(one.rule == "hang" and one.title == self.failure for one in self.findings)
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:

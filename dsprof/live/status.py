@@ -23,6 +23,7 @@ class Sources:
         processes: the recorded ones of the last launch.
         logs: how many there are; `closed`: none of them goes on.
         failure: what ended the launch, or holds it up, as its rows say; "" if nothing does.
+        hangs: that is a hang, during which its ranks may all be there.
         exited: a log says that every process of the launch has ended well.
         idle: seconds since anything was written, None if nothing ever was.
     """
@@ -33,6 +34,7 @@ class Sources:
     logs: int
     closed: bool
     failure: str
+    hangs: bool
     exited: bool
     idle: float | None
 
@@ -44,9 +46,9 @@ def status_of(
     died = [p for p in found.processes if p.state == "died"]
     if died:
         return "died", _deaths(died, found.processes)
-    if found.failure:  # as a hang, of which the ranks are all still there
+    if found.failure:
         alive = any(p.state in {"running", "silent"} for p in found.processes)
-        return "silent" if alive else "died", found.failure
+        return "silent" if found.hangs and alive else "died", found.failure
     end = _end(found, begun=begun)
     if end:
         return "ended", end

@@ -223,6 +223,7 @@ class Watch:
             logs=len(feed.logs),
             closed=all(log.stream.ended for log in feed.logs.values()),
             failure=recent.failure,
+            hangs=recent.hangs,
             exited=0 < (recent.world or 1) <= recent.exited,
             idle=idle,
         )

@@ -14,23 +14,32 @@ from tests.recording.recorded import record
 
 @pytest.mark.parametrize("exited", [True, False])
 def test_how_to_see_what_is_not_read_is_whole_in_80_columns(*, exited: bool) -> None:
-    found = Sources((), (), (), logs=1, closed=exited, failure="", exited=exited, idle=1.0)
+    found = Sources(
+        (), (), (), logs=1, closed=exited, failure="", hangs=False, exited=exited, idle=1.0
+    )
     _, note = status_of(found, None, None, begun=False)
     assert "`dsprof parsers --unknown`" in note
     assert len(note) <= 78  # the head has a blank at both ends
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
-    [(["silent", "running"], "silent"), (["ended", "ended"], "died"), ([], "died")],
+    ("states", "hangs", "said"),
+    [
+        (["silent", "running"], True, "silent"),
+        (["silent", "running"], False, "died"),
+        (["ended", "ended"], True, "died"),
+        ([], True, "died"),
+    ],
 )
 def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
-    tmp_path: Path, states: list[State], said: str
+    tmp_path: Path, states: list[State], said: str, *, hangs: bool
 ) -> None:
-    hangs = "Training hung after step 20: rank 1 did not arrive"
+    why = "Training hung after step 20: rank 1 did not arrive"
     processes = [
         Process(Recording(record(tmp_path, 20, rank)), 0.0, rank, "worker-1", 7, state)
         for rank, state in enumerate(states)
     ]
-    found = Sources((), (), processes, 1, closed=False, failure=hangs, exited=False, idle=99.0)
-    assert status_of(found, None, 1.0, begun=True) == (said, hangs)
+    found = Sources(
+        (), (), processes, 1, closed=False, failure=why, hangs=hangs, exited=False, idle=99.0
+    )
+    assert status_of(found, None, 1.0, begun=True) == (said, why)
