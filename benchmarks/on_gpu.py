@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 import dsprof.hook
 from dsprof import gpu
+from dsprof.analysis.gaps import gaps
 from dsprof.hook.cuda import Marks, device
 from dsprof.run import Run, load
 
@@ -36,9 +37,12 @@ class Job:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
         self.batch = torch.randn(4096, width, device="cuda", dtype=torch.bfloat16)
 
-    def step(self) -> torch.Tensor:
+    def step(self, cycles: int = 0) -> torch.Tensor:
+        """`cycles`: for how long a kernel spins between backward and the optimizer."""
         loss: torch.Tensor = self.model(self.batch).float().square().mean()
         loss.backward()
+        if cycles:
+            torch.cuda._sleep(cycles)  # noqa: SLF001 - of torch's tests
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()
@@ -159,6 +163,26 @@ def report(run: Run) -> None:
     say("phases on", run.meta.get("phases_on"))
 
 
+def moments() -> None:
+    """Between which phases the device did something else, while the host was ahead of it."""
+    job, cycles = Job(8), 20_000_000
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    torch.cuda._sleep(cycles)  # noqa: SLF001
+    end.record()
+    torch.cuda.synchronize()
+    say("the kernel spins, ms", round(begin.elapsed_time(end), 2))
+    with job.recorded() as out:
+        for _ in range(20):
+            job.step(cycles)
+        torch.cuda.synchronize()
+        job.steps(5)
+        run = load(out)
+        found = gaps(run.moments(run.steps.iloc[5:15]))
+    say("longest gap of the recording lies between", found.index[0])
+    say("and takes, ms a step", round(found["seconds"].iloc[0] * 1e3, 2))
+
+
 def steps() -> None:
     """Pairs of blocks, each without and with the hook; the median ratio."""
     for depth in (12, 60, 240):
@@ -178,7 +202,7 @@ def main() -> None:
         raise SystemExit("no GPU here")
     torch.cuda.init()
     say("machine", torch.cuda.get_device_name())
-    for part in (marks, counters, waits, capture, exposed, steps):
+    for part in (marks, counters, waits, capture, exposed, moments, steps):
         part()
 
 

@@ -23,7 +23,8 @@ def gaps(moments: pd.DataFrame, inside: str = "") -> pd.DataFrame:
     The name is "" where the step (or phase) itself begins or ends. Parts are phases and calls.
     `seconds` is the mean per step and rank that has such parts; `count` how often the two follow
     each other; `longest`, `step`, `source` and `line` are of the longest one and of the row behind
-    it. Steps are left out in which it is not known when calls held a rank up.
+    it. Steps are left out in which it is not known when a phase was, or when calls held a
+    rank up.
 
     Args:
         moments: of whole steps of one engine, see `Run.moments`.
@@ -59,7 +60,7 @@ def _rows(moments: pd.DataFrame, inside: str) -> pd.DataFrame:
     whole = (what == PHASE) & (path == inside) if inside else what == STEP
     unknown = parts & at_unknown_times(moments)
     known = ~unknown.groupby([moments[name] for name in _CONTAINER]).transform("any")
-    parts &= moments["begin"].ne(UNKNOWN) & moments["seconds"].notna()
+    parts &= moments["begin"].ne(UNKNOWN)
     rows = moments[known & (parts | whole)].assign(whole=whole)
     rows = rows.sort_values([*_CONTAINER, "begin", "whole"], ascending=[True, True, True, False])
     of_step = rows["whole"].groupby([rows[name] for name in _CONTAINER])

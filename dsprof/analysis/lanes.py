@@ -31,8 +31,8 @@ class Stretch(NamedTuple):
 
 def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int, list[Stretch]]:
     """For each rank what it did, in order and without holes, ns since the first rank began the
-    step; empty if calls share rows, so that it is not known when they held the rank up, or if all
-    that a rank did is deleted.
+    step; empty if it is not known when a phase was or when calls held a rank up (they may share
+    rows), or if all that a rank did is deleted.
 
     Args:
         moments: of one step, see `Run.moments`.

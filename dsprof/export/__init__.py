@@ -94,7 +94,7 @@ def _perfetto(run: Run, steps: pd.DataFrame, path: Path) -> None:
     events, note = trace(run, steps), _IN_A_ROW
     if run.is_recorded_alone:
         events = recorded(run, steps)
-        note = _ON_THE_HOST if run.config.get("phases_on") == "gpu" else _RECORDED
+        note = _ON_DEVICE if run.config.get("phases_on") == "gpu" else _RECORDED
     with path.open("w", encoding="utf-8") as file:
         file.write(f'{{"otherData": {json.dumps({"note": note})}, "traceEvents": [')
         for index, event in enumerate(events):
@@ -111,9 +111,11 @@ _RECORDED: Final = (
     "as long as it held its rank up; one that was issued earlier also from then on, as under way. "
     "Calls that share a row of the recording are left out."
 )
-_ON_THE_HOST: Final = (
-    f"{_RECORDED} Phases are those of the host, which feeds the GPU: what they took there is "
-    "gpu_seconds."
+_ON_DEVICE: Final = (
+    "Steps, phases and calls stand where a GPU's compute stream came to them, a call for as long "
+    "as the stream waited for it. Within a rank these times are exact; a rank as a whole may stand "
+    "too early, by as much as its host was ahead of its GPU. Calls that share a row of the "
+    "recording are left out."
 )
 
 #: Endings, the longest of those that end alike first.

@@ -84,14 +84,14 @@ def look_at(where: str, who: str = "one rank") -> Advice:
 
 def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place | None:
     """Where most of the time lies that no phase of a recording covers; None if it is spread, or not
-    known: on a GPU phases have durations, but no moments.
+    known.
 
     Args:
         ranks: late ones, of which only what they need beyond the others counts.
         inside: a phase; what its own parts do not cover, then.
     """
     run = facts.run
-    if not run.is_recording or run.config.get("phases_on") == "gpu" or facts.engine is not None:
+    if not run.is_recording or facts.engine is not None:
         return None
     found = _gaps(facts, ranks, inside)
     total = float(found["seconds"].sum())

@@ -85,8 +85,16 @@ class Marks:
         first, last = self._events[one], self._events[other]
         if self._lies_on[one] != self._lies_on[other] or not last.query():
             return -1  # with two engines on two streams, one may lag behind the other
-        milliseconds: float = first.elapsed_time(last)
-        return round(milliseconds * 1e6)
+        return _nanoseconds(first, last)
+
+    def since(self, origin: int, mark: int) -> int:
+        """Like `between`, of marks that the device is known to have passed."""
+        if not (self._holds(origin) and self._holds(mark)):
+            return -1
+        one, other = origin % self._size, mark % self._size
+        if self._lies_on[one] != self._lies_on[other]:
+            return -1
+        return _nanoseconds(self._events[one], self._events[other])
 
     def _holds(self, number: int) -> bool:
         return number >= 0 and number >= self._laid - self._size
@@ -118,6 +126,11 @@ def _cuda(index: int) -> Cuda:
         current=lambda: handle(index),
         stream=lambda: torch.cuda.current_stream(index),
     )
+
+
+def _nanoseconds(first: Any, last: Any) -> int:
+    milliseconds: float = first.elapsed_time(last)
+    return round(milliseconds * 1e6)
 
 
 def _uuid(told: Any, index: int, environment: Mapping[str, str]) -> str | None:

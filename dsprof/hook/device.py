@@ -4,6 +4,11 @@ Wherever the host would read its clock, a mark is recorded on the compute stream
 are held back, with their marks, until the device has passed the step's last mark. Then the lengths
 are read, and divided like host time: the time of a wait is subtracted from the phase that holds it.
 A step whose own marks are lost is written without a division into classes.
+
+The device's clock shows when, within a step, it came to a mark. When it began the step by the
+host's clock follows from what cannot be otherwise (`_came_to`): exact where the device had to wait
+for the host, and in between counted on by the device's clock. If it never waits, it may be too
+early, by no more than the host is ahead.
 """
 
 from __future__ import annotations
@@ -28,17 +33,18 @@ from dsprof.hook.spans import (
     Track,
     renumbered,
 )
-from dsprof.recording import THINNED, RowKind, Writer
+from dsprof.recording import ON_DEVICE, THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS, UNKNOWN
 
 MOST: Final = 2 * RING  # rows of one step; by then its first marks have been overwritten
 AHEAD: Final = 64  # steps that may wait for the device; older ones are written without device times
 PATIENCE: Final = 0.2  # seconds that the end of recording gives the device to finish its last steps
 
-_COLLECTIVE: Final = int(RowKind.COLLECTIVE)
+_SPAN, _COLLECTIVE = int(RowKind.SPAN), int(RowKind.COLLECTIVE)
 _SPAN_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.SPAN][1])}
 _CALL_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.COLLECTIVE][1])}
-_GPU, _BLOCKED = _SPAN_AT["gpu"], _CALL_AT["blocked"]
+_BEGIN, _GPU, _GPU_BEGIN = (_SPAN_AT[name] for name in ("begin", "gpu", "gpu_begin"))
+_FLAGS, _WAIT, _BLOCKED = (_CALL_AT[name] for name in ("flags", "wait", "blocked"))
 _COUNT, _SIZE = _CALL_AT["count"], _CALL_AT["size"]
 _KEY: Final = operator.itemgetter(*(_CALL_AT[name] for name in ("engine", "name", "group")))
 
@@ -60,6 +66,18 @@ class Interval:
         without a row, all on another stream.
         """
         return self.begin == ASIDE == self.end and (not self.row or self.row[0] == _COLLECTIVE)
+
+
+class Times(NamedTuple):
+    """When the device came to an interval, ns since it began the step, and for how long; -1 if
+    unknown.
+    """
+
+    since: int
+    length: int
+
+
+_UNTIMED, _HIDDEN = Times(-1, -1), Times(-1, 0)
 
 
 class Waiting(NamedTuple):
@@ -86,16 +104,18 @@ class DeviceTimeline(Timeline):
         self._held: defaultdict[int, list[Interval]] = defaultdict(list)
         self._begun: dict[int, int] = {}  # by track, the mark at which its current step began
         self._steps: deque[Waiting] = deque()
+        self._reached: dict[int, int] = {}  # by track, when the device ended a step; host clock, ns
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         if not track.begin:
             self._begin(track)
         elif self.is_elsewhere():
             return None
-        interval = Interval(phase.class_, self.innermost, self.marks.mark())
+        interval = Interval(phase.class_, self.innermost, NONE)
         frame = super().enter(track, phase)
         if frame is not None:
             frame.device = interval
+            interval.begin = self.marks.mark()  # not before `frame.begin`
         return frame
 
     def leave(self, frame: Frame | None) -> None:
@@ -121,7 +141,7 @@ class DeviceTimeline(Timeline):
         held = self._held[track]
         held.append(interval)
         if len(held) >= MOST:  # a step that does not end, such as an evaluation
-            self._write_rows(self._held.pop(track), _nothing)
+            self._write_untimed(self._held.pop(track))
             self._begun[track] = NONE
             self.writer.flush()
 
@@ -161,9 +181,10 @@ class DeviceTimeline(Timeline):
     def drain(self) -> None:
         """Write the steps that the device has finished, in order."""
         while self._steps and self.marks.is_past(self._steps[0].end):
-            self._write(self._steps.popleft(), self.marks.between)
+            step = self._steps.popleft()
+            self._write(step, self.marks.between(step.begin, step.end))
         while len(self._steps) > AHEAD:
-            self._write(self._steps.popleft(), _nothing)
+            self._write(self._steps.popleft(), -1)
 
     def finish(self) -> None:
         """End the recording. Gives the device `PATIENCE` seconds to finish, then writes the rest
@@ -175,49 +196,82 @@ class DeviceTimeline(Timeline):
             time.sleep(0.002)
             self.drain()
         while self._steps:
-            self._write(self._steps.popleft(), _nothing)
+            self._write(self._steps.popleft(), -1)
         for track in list(self._held):
-            self._write_rows(self._held.pop(track), _nothing)
+            self._write_untimed(self._held.pop(track))
         super().finish()
 
-    def _write(self, step: Waiting, between: Callable[[int, int], int]) -> None:
-        length = between(step.begin, step.end)
-        classes = self._write_rows(step.held, between if length >= 0 else _nothing)
-        whole = length if length >= 0 else step.ended - step.begun
-        classes[-1] += whole - sum(classes)
-        seconds = [ns * 1e-9 for ns in classes] if length >= 0 else UNKNOWN
+    def _write(self, step: Waiting, length: int) -> None:
+        """Write a step that took the device `length` ns; -1 if unknown."""
+        if length < 0:
+            self._write_untimed(step.held)
+            whole, seconds, begin = step.ended - step.begun, UNKNOWN, step.begun
+        else:
+            times = [self._times(step.begin, one) for one in step.held]
+            whole, begin = length, self._came_to(step, length, times)
+            classes = self._write_rows(step.held, times, begin)
+            classes[-1] += whole - sum(classes)
+            seconds = tuple(ns * 1e-9 for ns in classes)
+        self._reached[step.track] = begin + whole
         self.writer.step(
-            step.step, step.begun, step.begun + whole, seconds,
-            micros=step.micros, engine=step.track,
-        )  # fmt: skip
+            step.step, begin, begin + whole, seconds, micros=step.micros, engine=step.track
+        )
 
-    def _write_rows(self, held: list[Interval], between: Callable[[int, int], int]) -> list[int]:
-        """Write the held rows; return device time per class, ns. An interval of unknown length
-        stays part of the one that contains it.
+    def _times(self, origin: int, interval: Interval) -> Times:
+        if interval.is_hidden:
+            return _HIDDEN
+        length = self.marks.between(interval.begin, interval.end)
+        return Times(self.marks.since(origin, interval.begin), length) if length >= 0 else _UNTIMED
+
+    def _came_to(self, step: Waiting, length: int, times: list[Times]) -> int:
+        """When the device began this step, ns of the host's clock.
+
+        It came to no mark before the host had recorded it, ended the step before first, and has
+        ended this one by now.
+        """
+        begin = max(step.begun, self._reached.get(step.track, 0))
+        for interval, (since, _) in zip(step.held, times):
+            if since >= 0 and interval.row and interval.row[0] == _SPAN:
+                begin = max(begin, interval.row[_BEGIN] - since)
+        return max(step.begun, min(begin, now() - length))
+
+    def _write_untimed(self, held: list[Interval]) -> None:
+        self._write_rows(held, [_HIDDEN if one.is_hidden else _UNTIMED for one in held], 0)
+
+    def _write_rows(self, held: list[Interval], times: list[Times], begin: int) -> list[int]:
+        """Write the held rows of a step that began at `begin`; return device time per class, ns. An
+        interval of unknown length stays part of the one that contains it.
         """
         classes = [0] * len(CLASSES)
         sums: dict[Any, list[int]] = {}
-        for interval in held:
-            length = 0 if interval.is_hidden else between(interval.begin, interval.end)
+        for interval, (since, length) in zip(held, times):
             if length >= 0:
                 classes[interval.class_] += length - interval.inner
             if interval.above:
                 interval.above.inner += length if length >= 0 else interval.inner
-            self._write_row(interval.row, length, sums)
+            self._write_row(interval.row, length, begin + since if since >= 0 else 0, sums)
         self.writer.collectives += map(tuple, sums.values())
         return classes
 
-    def _write_row(self, row: tuple[int, ...], length: int, sums: dict[Any, list[int]]) -> None:
+    def _write_row(
+        self, row: tuple[int, ...], length: int, begin: int, sums: dict[Any, list[int]]
+    ) -> None:
+        """Write a row with what the device took, from `begin` on; 0 if unknown."""
         if not row:
             return
-        if row[0] != _COLLECTIVE:
-            self.writer.spans.append((*row[:_GPU], length, *row[_GPU + 1 :]))
+        filled = list(row)
+        if row[0] == _SPAN:
+            filled[_GPU], filled[_GPU_BEGIN] = length, begin
+            self.writer.spans.append(tuple(filled))
             return
-        filled = [*row[:_BLOCKED], length, *row[_BLOCKED + 1 :]]
-        if row[1] & THINNED and row[_COUNT] == 1:
+        filled[_BLOCKED] = length
+        if row[_FLAGS] & THINNED and row[_COUNT] == 1:
             _add(sums, filled)
-        else:
-            self.writer.collectives.append(tuple(filled))
+            return
+        if begin:
+            filled[_FLAGS] |= ON_DEVICE
+            filled[_WAIT] = begin
+        self.writer.collectives.append(tuple(filled))
 
 
 def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
@@ -233,10 +287,6 @@ def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
     total[_COUNT] = count + 1
     known = min(total[_BLOCKED], row[_BLOCKED]) >= 0
     total[_BLOCKED] = total[_BLOCKED] + row[_BLOCKED] if known else -1
-
-
-def _nothing(begin: int, end: int) -> int:  # noqa: ARG001 - used where times are unknown
-    return -1
 
 
 class DeviceCollectives(Collectives):

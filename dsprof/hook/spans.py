@@ -230,7 +230,7 @@ class Timeline:
         if stack:
             stack[-1].inner += length
         self._record(
-            (_SPAN, track.number, phase.id, track.step, track.micro, frame.begin, length, -1, 0)
+            (_SPAN, track.number, phase.id, track.step, track.micro, frame.begin, length, -1, 0, 0)
         )
         if end >= self._due:
             self.flush()

@@ -52,9 +52,6 @@ def lanes_section(run: Run) -> Section:
 
 
 def _why_not(facts: Facts) -> str:
-    run = facts.run
-    if run.config.get("phases_on") == "gpu":
-        return "On a GPU the durations of phases are recorded, but not when they ran."
     if facts.engine is not None:
         return "Several engines take turns, of which one step alone would show holes."
     if not _ranks(facts):
@@ -76,7 +73,8 @@ def _drawn(facts: Facts, steps: pd.DataFrame) -> Drawn | None:
     for place in range(len(steps)):
         row = steps.iloc[[place]]
         moments = facts.run.moments(row, ranks=_ranks(facts))
-        found = lanes(moments, each_from_its_own=not _clocks_agree(facts)) if len(moments) else {}
+        apart = _on_device(facts) or not _clocks_agree(facts)
+        found = lanes(moments, each_from_its_own=apart) if len(moments) else {}
         if found:
             return row.iloc[0], found
     return None
@@ -98,10 +96,19 @@ def _clocks_agree(facts: Facts) -> bool:
     return hosts < 2 or (len(clocks) >= hosts and all("ahead" in one for one in clocks.values()))
 
 
+def _on_device(facts: Facts) -> bool:
+    return facts.run.config.get("phases_on") == "gpu"
+
+
 def _lead(facts: Facts) -> str:
     many, shown = facts.run.phases["rank"].nunique(), len(_ranks(facts))
     late = f", with {facts.straggler.who}" if facts.straggler else ""
     said = f" Shown: {shown} of {many:,} ranks, evenly spread{late}." if shown < many else ""
+    if _on_device(facts):
+        return (
+            "What each GPU did on its compute stream, each from its own beginning. A moment counts "
+            f"for the innermost phase, or for the call that the stream waited for.{said}"
+        )
     if not _clocks_agree(facts):
         return (
             "What each rank did, each from its own beginning: the clocks of their hosts cannot be "

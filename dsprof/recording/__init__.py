@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsprof.recording.layout import ASYNC, THINNED, RowKind, Unit
+from dsprof.recording.layout import ASYNC, ON_DEVICE, THINNED, RowKind, Unit
 from dsprof.recording.writer import Writer
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASYNC",
+    "ON_DEVICE",
     "THINNED",
     "Recording",
     "Recordings",

@@ -66,6 +66,8 @@ def _columns(recording: Recording, field: str, values: Array) -> dict[str, Any]:
         return {field: _meant(names.text, values)}
     if field in _MOMENTS and values.dtype.kind == "i":  # STEP has a class `wait`, a float
         return {field: recording.clock.utc(values)}
+    if field == "gpu_begin":
+        return {field: pa.array(recording.clock.utc(values), mask=values <= 0)}
     if field in _LENGTHS:
         return {field: pa.array(values * 1e-9, mask=values < 0)}
     return {field: pa.array(np.ascontiguousarray(values))}

@@ -56,12 +56,13 @@ class Unit(IntEnum):
 #: Flags of a collective.
 ASYNC: Final = 1  # issued first and waited for later
 THINNED: Final = 2  # sums the calls of one kind in a step
+ON_DEVICE: Final = 4  # `wait` is when the compute stream began to wait
 
 UNKNOWN: Final = (math.nan,) * len(CLASSES)  # seconds per class if they are unknown
 
 # Common fields are at the same offset in all rows: kind 0, flags or unit 1, engine 2, name 4, step
 # 8, time 16. Times are nanoseconds of `perf_counter_ns`.
-SPAN: Final = struct.Struct("<BxBxIiiqqqI20x")
+SPAN: Final = struct.Struct("<BxBxIiiqqqI4xq8x")
 COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
 VALUE: Final = struct.Struct("<BBBxIiIqd32x")  # METRIC, MEMORY, GPU, PROBLEM, CONFIG
@@ -76,7 +77,8 @@ ROWS: Final[dict[RowKind, tuple[struct.Struct, tuple[str, ...]]]] = {
     RowKind.TEXT: (TEXT, ("kind", "used", "class", "id", "parent", "piece", "pieces", "bytes")),
     RowKind.SPAN: (
         SPAN,
-        ("kind", "engine", "name", "step", "micro", "begin", "duration", "gpu", "thread"),
+        ("kind", "engine", "name", "step", "micro", "begin", "duration", "gpu", "thread",
+         "gpu_begin"),
     ),
     RowKind.COLLECTIVE: (
         COLLECTIVE,

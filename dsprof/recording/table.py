@@ -14,6 +14,7 @@ import pyarrow as pa
 from dsprof.events import CLASSES, Kind
 from dsprof.recording.layout import (
     NAME_BITS,
+    ON_DEVICE,
     ROW,
     ROWS,
     TEXT,
@@ -197,6 +198,7 @@ class Sheet:
         where, rows = self._of(RowKind.SPAN)
         self.measures["seconds"][where] = rows["duration"] * 1e-9
         self.measures["value"][where] = _known(rows["gpu"]) * 1e-9
+        self.when[where] = np.where(rows["gpu_begin"] > 0, rows["gpu_begin"], rows["begin"])
         self.measures["count"][where] = 1
         self.steps[where] &= rows["micro"] < 0
         into = np.array([self.words["text"].add(word) for word in classes.values] or [0], np.int32)
@@ -206,6 +208,8 @@ class Sheet:
         where, rows = self._of(RowKind.COLLECTIVE)
         self.measures["seconds"][where] = _known(rows["duration"]) * 1e-9
         self.measures["value"][where] = _known(rows["blocked"]) * 1e-9
+        on_device = rows["flags"] & ON_DEVICE != 0
+        self.when[where] = np.where(on_device, rows["wait"], rows["begin"])
         self.measures["bytes"][where] = rows["size"]
         self.measures["count"][where] = rows["count"]
         self.codes["text"][where] = self.words["text"].of(rows["group"])

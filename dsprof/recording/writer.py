@@ -147,10 +147,24 @@ class Writer:
         gpu_ns: int = -1,
         engine: int = 0,
         thread: int = 0,
+        gpu_begin_ns: int = 0,
     ) -> None:
-        """Record a phase that ended; `gpu_ns` is its duration on the compute stream."""
+        """Record a phase that ended; `gpu_ns` is its duration on the compute stream, where it began
+        at `gpu_begin_ns`.
+        """
         self.spans.append(
-            (_SPAN, engine, name, step, micro, begin_ns, end_ns - begin_ns, gpu_ns, thread)
+            (
+                _SPAN,
+                engine,
+                name,
+                step,
+                micro,
+                begin_ns,
+                end_ns - begin_ns,
+                gpu_ns,
+                thread,
+                gpu_begin_ns,
+            )
         )
 
     def collective(  # noqa: PLR0917

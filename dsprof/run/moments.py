@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.bulk import FORGOTTEN, Process, seconds_of
-from dsprof.recording.layout import ASYNC, SUFFIX, THINNED, RowKind
+from dsprof.recording.layout import ASYNC, ON_DEVICE, SUFFIX, THINNED, RowKind
 from dsprof.recording.moments import whole_rows
 from dsprof.recording.table import Names
 from dsprof.run.classes import P2P
@@ -48,6 +48,9 @@ def moments(
     - `seconds`: of the step or phase, or those for which the call held up the host; NaN if unknown.
     - `class`: of the phase's own time.
     - `gpu_seconds`: what the phase took on the device; NaN if unknown.
+
+    Of a process that computes on a GPU, steps, phases and calls are those of its compute stream:
+    when the device came to them, and for how long.
 
     Args:
         processes: what was recorded.
@@ -95,7 +98,10 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     for name, mine in what.items():
         rows.loc[mine & outer, "what"] = name
     rows = where(rows, rows["what"] != "")
-    taken = rows["seconds"].where(rows["what"] != CALL, rows["value"]).to_numpy(float)
+    timed = rows["what"].eq(PHASE) & rows["value"].notna()
+    on_device = timed.groupby([rows["segment"], rows["rank"]], dropna=False).transform("any")
+    instead = rows["what"].eq(CALL) | (rows["what"].eq(PHASE) & on_device)
+    taken = rows["seconds"].mask(instead, rows["value"]).to_numpy(float)
     begin = rows["at"].to_numpy("datetime64[ns]").astype(np.int64)
     ended = rows["what"].eq(STEP).to_numpy(bool)
     length = np.round(np.nan_to_num(taken) * 1e9).astype(np.int64) + 1_000  # the end was rounded
@@ -117,9 +123,9 @@ def told_moments(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_unknown_times(moments: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows are calls that held up their rank, or may have, nobody knows when."""
-    calls, seconds = moments["what"] == CALL, moments["seconds"]
-    return calls & (seconds.isna() | (moments["begin"].eq(UNKNOWN) & seconds.gt(0)))
+    """Which rows are phases, or calls that held up their rank, or may have, nobody knows when."""
+    parts, seconds = moments["what"] != STEP, moments["seconds"]
+    return parts & (seconds.isna() | (moments["begin"].eq(UNKNOWN) & seconds.gt(0)))
 
 
 def ends(rows: pd.DataFrame) -> Rows:
@@ -168,7 +174,8 @@ def _of_process(
         rows = whole_rows(process, kind, which)
         if rows is None:
             return None
-        found.append(_frame(process, columns, which, tell(rows, names, utc), what))
+        told = tell(rows, names, utc, on_device="gpu" in process.spans)
+        found.append(_frame(process, columns, which, told, what))
     return found
 
 
@@ -198,25 +205,34 @@ def _steps(columns: Mapping[str, Rows], which: Codes, utc: Utc) -> dict[str, Any
     return {"begin": utc(begin), "seconds": seconds}
 
 
-def _phases(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
+def _phases(rows: Rows, names: Names, utc: Utc, *, on_device: bool) -> dict[str, Any]:
+    gpu_seconds = seconds_of(rows["gpu"])
+    begin, seconds = utc(rows["begin"]), seconds_of(rows["duration"])
+    if on_device:
+        known = rows["gpu_begin"] > 0
+        begin, seconds = np.where(known, utc(rows["gpu_begin"]), UNKNOWN), gpu_seconds
     return {
         "path": [names.path.get(int(number), "") for number in rows["name"]],
         "class": [str(names.class_.get(int(number), Class.OTHER)) for number in rows["name"]],
-        "begin": utc(rows["begin"]),
-        "seconds": seconds_of(rows["duration"]),
-        "gpu_seconds": seconds_of(rows["gpu"]),
+        "begin": begin,
+        "seconds": seconds,
+        "gpu_seconds": gpu_seconds,
     }
 
 
-def _calls(rows: Rows, names: Names, utc: Utc) -> dict[str, Any]:
-    together = rows["flags"] & (THINNED | ASYNC) == THINNED  # calls of a step that share a row
+def _calls(rows: Rows, names: Names, utc: Utc, *, on_device: bool) -> dict[str, Any]:
+    unknown = rows["flags"] & (THINNED | ASYNC) == THINNED  # calls of a step that share a row
+    issued = rows["begin"]
+    if on_device:
+        unknown |= rows["flags"] & ON_DEVICE == 0
+        issued = rows["wait"]  # when a stream of its own came to it is unknown
     moves = [names.text.get(int(number)) in P2P for number in rows["name"]]
     return {
         "path": [names.path.get(int(number), "") for number in rows["name"]],
         "class": np.where(moves, str(Class.WAIT), str(Class.COMMUNICATION)),
-        "begin": np.where(together, UNKNOWN, utc(rows["wait"])),
+        "begin": np.where(unknown, UNKNOWN, utc(rows["wait"])),
         "seconds": seconds_of(rows["blocked"]),
-        "issued": np.where(together, UNKNOWN, utc(rows["begin"])),
+        "issued": np.where(unknown, UNKNOWN, utc(issued)),
         "bytes": rows["size"].astype(float),
         "count": rows["count"].astype(np.int64),
         "group": [names.text.get(int(number), "") for number in rows["group"]],

@@ -130,8 +130,11 @@ def test_a_step_is_left_out_in_which_it_is_not_known_when_a_call_held_it_up(
 
 
 @pytest.mark.parametrize("how", [{"begin": UNKNOWN}, {"seconds": float("nan")}])
-def test_a_damaged_phase_is_left_out(how: dict[str, float]) -> None:
+def test_a_step_is_left_out_in_which_it_is_not_known_when_a_phase_was(
+    how: dict[str, float],
+) -> None:
+    """It is damaged, or its GPU was not seen to come to it."""
     odd = row(PHASE, "odd", 45, 50) | how
-    found = gaps(told([*one_step(), odd]))
-    assert between(found, "backward", "step") == pytest.approx(0.020)
+    found = gaps(told([*one_step(), odd, *one_step(2, at=100, clipping=30)]))
+    assert between(found, "backward", "step") == pytest.approx(0.030)
     assert "odd" not in found.index.get_level_values("before")

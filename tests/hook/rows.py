@@ -21,6 +21,7 @@ class Span(NamedTuple):
     length: int
     engine: int
     gpu: int
+    gpu_begin: int
 
 
 class Collective(NamedTuple):
@@ -35,6 +36,7 @@ class Collective(NamedTuple):
     size: int
     calls: int
     engine: int
+    flags: int
 
 
 class Step(NamedTuple):
@@ -141,17 +143,17 @@ def _path(names: dict[int, tuple[str, int]], number: int) -> str:
 
 
 def _span(rows: Rows, names: Any, row: bytes) -> None:
-    _, engine, name, step, micro, begin, length, gpu, _ = layout.SPAN.unpack(row)
-    rows.spans.append(Span(_path(names, name), step, micro, begin, length, engine, gpu))
+    _, engine, name, step, micro, begin, length, gpu, _, gpu_begin = layout.SPAN.unpack(row)
+    rows.spans.append(Span(_path(names, name), step, micro, begin, length, engine, gpu, gpu_begin))
 
 
 def _collective(rows: Rows, names: Any, row: bytes) -> None:
-    (_, _, engine, name, step, _, begin, wait, blocked, _, size, group, count, micro
+    (_, flags, engine, name, step, _, begin, wait, blocked, _, size, group, count, micro
      ) = layout.COLLECTIVE.unpack(row)  # fmt: skip
     path, _, op = _path(names, name).rpartition("/")
     rows.collectives.append(
         Collective(
-            path, op, names[group][0], step, micro, begin, wait, blocked, size, count, engine
+            path, op, names[group][0], step, micro, begin, wait, blocked, size, count, engine, flags
         )
     )
 

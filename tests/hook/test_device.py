@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from dsprof import load
+from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
 from dsprof.hook import collectives, cuda, device, gpu, groups, spans
 from dsprof.hook.collectives import Operation
@@ -23,7 +25,7 @@ from dsprof.hook.device import DeviceCollectives, DeviceTimeline
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
-from dsprof.recording import Writer
+from dsprof.recording import ON_DEVICE, Writer
 from tests.hook.rows import Rows, folder, read
 from tests.hook.test_spans import Clock, Group, Tensor, in_a_thread
 
@@ -143,6 +145,110 @@ def test_a_step_is_written_when_the_device_has_passed_it_and_not_before(
         ("backward", 60 * MS),
         ("step", 6 * MS),
     ]
+
+
+def test_a_phase_of_the_device_is_where_the_device_came_to_it(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    """The host needs no time; the device waited for it when the step began."""
+    timeline.track(1)
+    begun = clock.time
+    one_step(timeline, stream, 1)
+    clock.passes(100 * MS)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert found.steps[0].begin == begun
+    assert [(row.gpu_begin - begun) // MS for row in found.spans] == [0, 34, 94]
+    assert {row.begin for row in found.spans} == {begun}, "the host's"
+
+
+def test_a_step_of_the_device_begins_where_it_ended_the_one_before(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    timeline.track(1)
+    begun = clock.time
+    for number in (1, 2, 3):
+        one_step(timeline, stream, number)
+        clock.passes(10 * MS)  # the host is ahead by 90 ms more with each step
+    clock.passes(300 * MS)
+    stream.comes_after()
+    timeline.drain()
+    assert [(row.begin - begun) // MS for row in rows(timeline).steps] == [0, 100, 200]
+
+
+def test_a_reader_finds_the_phases_where_the_device_was(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    timeline.writer.config("phases_on", "gpu")
+    timeline.track(1)
+    for number in (1, 2, 3):
+        one_step(timeline, stream, number)
+    clock.passes(300 * MS)
+    stream.comes_after()
+    timeline.drain()
+    timeline.finish()
+    timeline.writer.close()
+    run = load(timeline.writer.path)
+    (found,) = lanes(run.moments(run.steps[run.steps["step"] == 2])).values()
+    assert [(one.path, round(one.begin / MS), round(one.end / MS)) for one in found] == [
+        ("forward", 0, 30), ("", 30, 34), ("backward", 34, 94), ("step", 94, 100),
+    ]  # fmt: skip
+
+
+def test_where_the_device_waited_for_the_host_it_began_with_it(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    """The host came to the second phase 50 ms after the device had done all else: so the device
+    began the step later than the host's beginning of it says, and that is seen there.
+    """
+    track = timeline.track(1)
+    timeline.begin(track)
+    begun = clock.time
+    stream.works(20)
+    clock.passes(90 * MS)  # the device did not work at once: it came to these 20 ms 70 ms later
+    phase(timeline, stream, "forward", 30, Class.COMPUTE)
+    timeline.close_step(track, 1)
+    clock.passes(200 * MS)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert (found.steps[0].begin - begun) // MS == 70
+    assert (found.spans[0].gpu_begin - begun) // MS == 90
+
+
+def test_the_device_has_ended_a_step_by_the_time_it_says_so(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    """The clocks of device and host run at slightly different rates."""
+    timeline.track(1)
+    for number in (1, 2, 3):
+        begun = clock.time
+        one_step(timeline, stream, number)
+        clock.passes(99 * MS)  # and the device says that it took 100
+        stream.comes_after()
+        timeline.drain()
+    assert [(row.begin - begun) // MS for row in rows(timeline).steps] == [-198, -100, -1]
+
+
+def test_a_stall_is_where_the_stream_came_to_the_wait(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    clock: Clock,
+) -> None:
+    track = timeline.track(1)
+    begun = clock.time
+    phase(timeline, stream, "forward", 30, Class.COMPUTE)
+    backward_with(timeline, calls, stream, group, 12)
+    timeline.close_step(track, 1)
+    clock.passes(200 * MS)
+    stream.comes_after()
+    timeline.drain()
+    (call,) = rows(timeline).collectives
+    assert (call.wait - begun) // MS == 80
+    assert call.flags & ON_DEVICE
 
 
 def test_a_phase_that_turns_out_to_be_another_takes_its_device_time_along(

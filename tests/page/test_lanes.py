@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsprof import load
+from dsprof.analysis.lanes import lanes
 from dsprof.page.contents import contents
 from dsprof.page.lanes import RANKS, lanes_section
 from dsprof.recording import THINNED, Writer
@@ -94,10 +95,36 @@ def test_hosts_whose_clocks_are_not_known_begin_side_by_side(
     assert float(found[1].removesuffix(" ms")) == pytest.approx(begin, abs=0.1)
 
 
-def test_on_a_gpu_it_is_said_why_there_is_none(tmp_path: Path) -> None:
-    section = lanes_section(load(record_pauses(tmp_path, {}, phases_on="gpu")))
-    assert not section.charts
-    assert "On a GPU" in section.why
+def test_gpus_are_drawn_each_from_its_own_beginning(tmp_path: Path) -> None:
+    """What they did is known exactly; when they began by the host's clock, not always."""
+    section = lanes_section(load(record_pauses(tmp_path, {"forward": 7}, {}, phases_on="gpu")))
+    assert "each from its own beginning" in section.words
+    assert "GPU" in section.words
+    table = section.charts[0].table
+    assert table is not None
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert ["0", "12.0 ms", "7.00 ms", "no phase"] in rows
+    assert ["1", "38.0 ms", "7.00 ms", "all_reduce"] in rows
+    assert {row[1] for row in rows if row[3] == "data"} == {"0 ms"}
+
+
+def test_phases_that_no_gpu_was_seen_to_come_to_are_not_drawn(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    writer.config("phases_on", "gpu")
+    forward, at = writer.name("forward", 0, "compute"), MS
+    for step in range(1, 31):
+        if step != 7:
+            writer.span(forward, at, at + MS, step, -1, 5 * MS, gpu_begin_ns=at + 2 * MS)
+        writer.step(step, at, at + 9 * MS)
+        at += 9 * MS
+    writer.span(forward, 7 * MS, 9 * MS, 7, -1, 2 * MS)
+    writer.close()
+    run = load(tmp_path)
+    assert lanes(run.moments(run.steps[run.steps["step"] == 7])) == {}
+    drawn = lanes(run.moments(run.steps[run.steps["step"] == 8]))
+    assert [(one.path, one.begin // MS, one.end // MS) for one in drawn[0]] == [
+        ("", 0, 2), ("forward", 2, 7), ("", 7, 9),
+    ]  # fmt: skip
 
 
 def test_a_recording_without_a_rank_is_not_drawn(tmp_path: Path) -> None:

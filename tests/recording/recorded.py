@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsprof import recording
-from dsprof.recording import Writer
+from dsprof.recording import ON_DEVICE, Writer
 
 if TYPE_CHECKING:  # a process that only writes starts without them
     import pandas as pd
@@ -70,6 +70,7 @@ def record_pauses(
     before: int = 0,
     lengths: Mapping[str, int] = LENGTHS,
     steps: int = 30,
+    ahead: int = 0,
     **told: str,
 ) -> Path:
     """Recordings whose ranks pause that many ms after their phases and then meet; a rank a mapping.
@@ -78,7 +79,8 @@ def record_pauses(
         lengths: ms of each phase.
         inner: ms of `optimizer_step`.
         before: ms of step before it.
-        told: configuration rows; phases on a GPU take as long there as on the host.
+        ahead: ms by which the host is ahead of a GPU within a step.
+        told: configuration rows; with phases on a GPU all of this is of the GPU.
     """
     on_gpu = told.get("phases_on") == "gpu"
     whole = max(sum(one.values()) for one in pauses) + sum(lengths.values())
@@ -94,14 +96,19 @@ def record_pauses(
                     update = writer.name("optimizer_step", phase, "optimizer")
                     writer.span(update, at + before * MS, at + (before + inner) * MS, step)
                 end = at + length * MS
-                writer.span(phase, at, end, step, -1, end - at if on_gpu else -1)
+                if on_gpu:
+                    host = max(began, at - ahead * MS)
+                    writer.span(phase, host, host + 1, step, -1, end - at, gpu_begin_ns=at)
+                else:
+                    writer.span(phase, at, end, step)
                 at = end
                 if name != "step":
                     at += pause.get(name, 0) * MS
             waited = (whole - sum(pause.values()) - sum(lengths.values())) * MS
             meet = writer.name("all_reduce")
             if waited:
-                writer.collective(meet, 0, at, at, waited, step, -1, 1 << 20)
+                flags = ON_DEVICE if on_gpu else 0
+                writer.collective(meet, 0, at, at, waited, step, -1, 1 << 20, flags=flags)
             at += waited
             writer.step(step, began, at, [0.0] * len(CLASSES), 1)
             began = at

@@ -45,7 +45,7 @@ def example() -> bytes:
             TEXT.pack(RowKind.TEXT, 8, 1, 1, 0, 0, 1, b"backward"),
             TEXT.pack(RowKind.TEXT, 10, 0, 2, 1, 0, 1, b"all_reduce"),
             TEXT.pack(RowKind.TEXT, 4, 0, 3, 0, 0, 1, b"loss"),
-            SPAN.pack(RowKind.SPAN, 0, 1, 7, 0, 3_000_000, 2_000_000, -1, 0),
+            SPAN.pack(RowKind.SPAN, 0, 1, 7, 0, 3_000_000, 2_000_000, -1, 0, 0),
             COLLECTIVE.pack(
                 RowKind.COLLECTIVE, 1, 0, 2, 7, 42, 3_500_000, 4_000_000, 500_000, -1, 4096, 0, 1, 0
             ),
