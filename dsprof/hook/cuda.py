@@ -23,6 +23,7 @@ class Cuda(NamedTuple):
     """The parts of `torch.cuda` that are used; tests pass a fake with planted times."""
 
     event: Callable[[], Any]
+    record: Callable[[Any, Any], None]  # an event on a stream; not the one that is patched
     capturing: Callable[[], bool]
     current: Callable[[], int]  # handle of the current stream
     stream: Callable[[], Any]  # the current stream itself
@@ -52,18 +53,19 @@ class Marks:
         self.stream: int = self._cuda.current()
         self._recorded_on = self._cuda.stream()
 
-    def mark(self) -> int:
+    def mark(self, *, always: bool = False) -> int:
         """Record an event on the compute stream; a number for `is_past` and `between`.
 
-        `NONE` or `ASIDE` if no event could be recorded.
+        `NONE` or `ASIDE` if none was recorded; with `always` one is although another stream is
+        current.
         """
         cuda = self._cuda
         if cuda.capturing():  # checked first: a capture runs on a stream of its own
             return NONE
-        if cuda.current() != self.stream:
+        if not always and cuda.current() != self.stream:
             return ASIDE
         number = self._laid
-        self._events[number % self._size].record(self._recorded_on)
+        cuda.record(self._events[number % self._size], self._recorded_on)
         self._lies_on[number % self._size] = self.stream
         self._laid = number + 1
         return number
@@ -122,6 +124,7 @@ def _cuda(index: int) -> Cuda:
     handle = torch._C._cuda_getCurrentRawStream  # noqa: SLF001 - an object costs 1 us, this 0.1
     return Cuda(
         event=lambda: torch.cuda.Event(enable_timing=True),
+        record=torch.cuda.Event.record,
         capturing=torch.cuda.is_current_stream_capturing,
         current=lambda: handle(index),
         stream=lambda: torch.cuda.current_stream(index),

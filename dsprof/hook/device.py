@@ -121,7 +121,7 @@ class DeviceTimeline(Timeline):
     def leave(self, frame: Frame | None) -> None:
         if frame is not None:
             self._leaving = frame.device
-            self._leaving.end = self.marks.mark()
+            self._leaving.end = self.marks.mark(always=self._leaving.begin >= 0)
         super().leave(frame)
 
     def revise(self, frame: Frame, phase: Phase) -> bool:
@@ -306,7 +306,7 @@ class DeviceCollectives(Collectives):
         self._mark = NONE  # the mark at which the current wait began
         self._interval: Interval | None = None
         self.streams: set[int] = set()  # that carried collectives, except the compute stream
-        self.aside = False  # collectives went to them since the last synchronization
+        self.pending: set[int] = set()  # those of them that nobody has waited for since
 
     def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
         begins, around = guard(self.wait_begins), super()._issuing(operation, guard)
@@ -346,8 +346,9 @@ class DeviceCollectives(Collectives):
     def issued(self, *call: Any) -> None:
         """As in the base class; also remember on which streams collectives run."""
         if self._mark == ASIDE and not self.timeline.is_elsewhere():
-            self.aside = True
-            self.streams.add(self._marks.here)
+            here = self._marks.here
+            self.streams.add(here)
+            self.pending.add(here)
         super().issued(*call)
 
     def by_others(self, *calls: Any) -> None:

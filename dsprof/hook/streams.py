@@ -1,16 +1,19 @@
-"""Where the compute stream waits for another stream, or the host for the whole device.
+"""Where the compute stream waits for another stream, or the host for the device.
 
 Frameworks run collectives on separate streams. What such a collective costs shows where the compute
-stream waits for that stream. If the host waits for the device, the device is idle from its last
-kernel until the next one arrives; that time, too, lies between two marks.
+stream waits for that stream. If the host waits for a stream, an event or the whole device, the
+compute stream is idle from its last kernel until the next one arrives; that time, too, lies between
+two marks, and there is none of it while the stream still has work.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from dsprof.events import Class
+from dsprof.hook.cuda import ASIDE
 from dsprof.hook.device import DeviceCollectives, DeviceTimeline
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
@@ -27,66 +30,75 @@ class Streams:
         self._communicating: weakref.WeakSet[Any] = weakref.WeakSet()  # events on their streams
 
     def patch(self, cuda: Any, patches: Patches, guard: Guard) -> None:
-        """`cuda` is `torch.cuda`."""
-        remember, leave = guard(self.recorded), guard(self.timeline.leave)
-        waits, idles = guard(self.waits), guard(self.idles)
+        """`cuda` is `torch.cuda`, whose streams record, and wait for, events by their methods."""
+        remember = guard(self.recorded)
 
         def recording(raw: Call) -> Call:
-            def record_event(stream: Any, *args: Any, **kwargs: Any) -> Any:
-                event = raw(stream, *args, **kwargs)
-                remember(stream, event)
-                return event
+            def record(event: Any, stream: Any = None) -> Any:
+                done = raw(event, stream)
+                remember(event, stream)
+                return done
 
-            return record_event
+            return record
 
-        def waiting(raw: Call) -> Call:
-            def wait_event(stream: Any, event: Any) -> Any:
-                frame = waits(stream, event)
-                try:
-                    return raw(stream, event)
-                finally:
-                    leave(frame)
+        def inside(opens: Callable[[Any, Any], Frame | None]) -> Callable[[Call], Call]:
+            return lambda raw: guard.around(raw, opens, self.timeline.leave)
 
-            return wait_event
+        patches.of_class(cuda.Event, "record", recording)
+        patches.of_class(cuda.Event, "wait", inside(self.waits))
+        patches.of_class(cuda.Event, "synchronize", inside(self.for_event))
+        patches.of_class(cuda.Stream, "synchronize", inside(self.for_stream))
+        patches.method(cuda, "synchronize", inside(self.for_device))
 
-        def idling(raw: Call) -> Call:
-            def synchronize(*args: Any, **kwargs: Any) -> Any:
-                frame = idles()
-                try:
-                    return raw(*args, **kwargs)
-                finally:
-                    leave(frame)
-
-            return synchronize
-
-        patches.of_class(cuda.Stream, "record_event", recording)
-        patches.of_class(cuda.Stream, "wait_event", waiting)
-        patches.method(cuda, "synchronize", idling)
-
-    def recorded(self, stream: Any, event: Any) -> None:
-        """Remember an event on a stream with collectives: torch's `wait_stream` records one and
-        waits for it.
-        """
-        if stream.cuda_stream in self.collectives.streams:
+    def recorded(self, event: Any, stream: Any) -> None:
+        """Remember an event on a stream with collectives."""
+        here = self.timeline.marks.here if stream is None else stream.cuda_stream
+        if here in self.collectives.streams:
             self._communicating.add(event)
+        elif self._communicating:
+            self._communicating.discard(event)
 
-    def waits(self, stream: Any, event: Any) -> Frame | None:
+    def waits(self, args: Any, kwargs: Any) -> Frame | None:
         """Open a phase if the compute stream waits for a stream that carried collectives."""
-        if stream.cuda_stream != self.timeline.marks.stream or event not in self._communicating:
+        event, stream = args[0], args[1] if len(args) > 1 else kwargs.get("stream")
+        marks = self.timeline.marks
+        here = marks.here if stream is None else stream.cuda_stream
+        if here != marks.stream or event not in self._communicating:
             return None
         return self._enter(STREAM_WAIT, Class.COMMUNICATION)
 
-    def idles(self) -> Frame | None:
+    def for_event(self, args: Any, _: Any) -> Frame | None:
+        """Open a phase where the host waits for an event."""
+        return self._idles(communicates=args[0] in self._communicating)
+
+    def for_stream(self, args: Any, _: Any) -> Frame | None:
+        """Open a phase where the host waits for all that is on a stream."""
+        stream = args[0].cuda_stream
+        if not self.timeline.is_elsewhere():
+            self.collectives.pending.discard(stream)
+        return self._idles(communicates=stream in self.collectives.streams)
+
+    def for_device(self, *_: Any) -> Frame | None:
         """Open a phase where the host waits for the whole device.
 
-        It counts as a wait for collectives if any were issued to other streams since the last one.
+        It counts as a wait for collectives if nobody has waited for some on other streams.
         """
+        pending = self.collectives.pending
+        frame = self._idles(communicates=bool(pending))
+        if not self.timeline.is_elsewhere():
+            pending.clear()
+        return frame
+
+    def _idles(self, *, communicates: bool) -> Frame | None:
         if self.timeline.is_elsewhere():
             return None
-        if self.collectives.aside:
-            self.collectives.aside = False
-            return self._enter(STREAM_WAIT, Class.COMMUNICATION)
-        return self._enter(SYNCHRONIZE, Class.OTHER)
+        if communicates:
+            frame = self._enter(STREAM_WAIT, Class.COMMUNICATION)
+        else:
+            frame = self._enter(SYNCHRONIZE, Class.OTHER)
+        if frame is not None and frame.device.begin == ASIDE:  # yet the compute stream idles
+            frame.device.begin = self.timeline.marks.mark(always=True)
+        return frame
 
     def _enter(self, name: str, class_: Class) -> Frame | None:
         timeline = self.timeline

@@ -8,6 +8,7 @@ be when it comes to it (`ahead`), `query` whether it has come that far (`done`),
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,7 +53,10 @@ class FakeStream:
 
     @property
     def cuda(self) -> Cuda:
-        return Cuda(lambda: Event(self), lambda: self.capturing, lambda: self.current, lambda: self)
+        return Cuda(
+            lambda: Event(self), Event.record, lambda: self.capturing, lambda: self.current,
+            lambda: self,
+        )  # fmt: skip
 
 
 class Event:
@@ -394,26 +398,44 @@ def test_thinned_calls_of_a_step_are_one_row_with_all_they_blocked(
 
 
 class SideStream:
-    """As much of `torch.cuda.Stream` as is patched."""
+    """As much of `torch.cuda.Stream` as there is to see. Whoever waits is stalled by `stall` ms."""
 
     def __init__(self, number: int, device: FakeStream, stall: int = 0) -> None:
         self.cuda_stream, self.device, self.stall = number, device, stall
 
-    def record_event(self) -> Event:
-        return Event(self.device)
-
-    def wait_event(self, event: Event) -> None:
-        assert event.stream is self.device
-        self.device.works(self.stall)
+    def record_event(self) -> SideEvent:
+        event = SideEvent(self.device, self.stall)
+        event.record(self)
+        return event
 
     def wait_stream(self, other: SideStream) -> None:
-        self.wait_event(other.record_event())
+        other.record_event().wait(self)
+
+    def synchronize(self) -> None:
+        self.device.works(self.stall)
+
+
+class SideEvent:
+    """The same of `torch.cuda.Event`."""
+
+    def __init__(self, device: FakeStream, stall: int = 0) -> None:
+        self.device, self.stall = device, stall
+
+    def record(self, stream: SideStream | None = None) -> None:
+        assert stream is None or stream.device is self.device
+
+    def wait(self, stream: SideStream | None = None) -> None:
+        assert stream is None or stream.device is self.device
+        self.device.works(self.stall)
+
+    def synchronize(self) -> None:
+        self.device.works(self.stall)
 
 
 class Torch:
     """In the place of `torch.cuda`."""
 
-    Stream = SideStream
+    Stream, Event = SideStream, SideEvent
 
     def __init__(self, device: FakeStream) -> None:
         self.device = device
@@ -430,7 +452,7 @@ def torch_cuda(
     Streams(timeline, calls).patch(torch, patches, Guard())
     yield torch
     patches.undo()
-    assert not hasattr(SideStream.wait_event, "__signature__")
+    assert not hasattr(SideEvent.wait, "__signature__")
 
 
 def issue_aside(calls: DeviceCollectives, stream: FakeStream, group: Group) -> None:
@@ -450,9 +472,9 @@ def test_the_computing_stream_that_waits_for_a_communicating_one_is_communicatio
     frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
     issue_aside(calls, stream, group)
     stream.works(40)
-    SideStream(COMPUTING, stream, stall=7).wait_stream(SideStream(ANOTHER, stream))
-    SideStream(COMPUTING, stream, stall=3).wait_stream(SideStream(3, stream))  # copies, say
-    SideStream(ANOTHER, stream, stall=0).wait_stream(SideStream(COMPUTING, stream))
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream, stall=7))
+    SideStream(COMPUTING, stream).wait_stream(SideStream(3, stream, stall=3))  # copies, say
+    SideStream(ANOTHER, stream).wait_stream(SideStream(COMPUTING, stream))
     timeline.leave(frame)
     timeline.close_step(track, 1)
     stream.comes_after()
@@ -483,6 +505,77 @@ def test_what_the_device_idles_at_a_synchronisation_is_told(
     paths = [row.path for row in rows(timeline).spans]
     assert paths == ["step/synchronize", "step/stream_wait", "step"]
     assert milliseconds(rows(timeline).steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("inside", [COMPUTING, ANOTHER])
+@pytest.mark.parametrize("of", ["stream", "event"])
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_host_that_waits_for_a_communicating_stream_waits_for_communication(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    of: str,
+    inside: int,
+) -> None:
+    """As ZeRO-3 does at the end of backward, and where it is ahead by too many gathers."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    issue_aside(calls, stream, group)
+    stream.works(40)
+    side = SideStream(ANOTHER, stream, stall=7)
+    waited = side if of == "stream" else side.record_event()
+    stream.current = inside
+    waited.synchronize()
+    stream.current = COMPUTING
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert milliseconds(found.steps[0].classes)[:2] == [40, 7]
+    assert (found.spans[0].path, found.spans[0].gpu) == ("backward/stream_wait", 7 * MS)
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_host_that_waits_for_another_stream_or_event_waits_for_no_communication(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    issue_aside(calls, stream, group)
+    event = SideStream(ANOTHER, stream, stall=5).record_event()
+    event.record(SideStream(COMPUTING, stream))  # used again
+    event.synchronize()
+    SideStream(3, stream, stall=4).synchronize()
+    SideStream(COMPUTING, stream, stall=2).synchronize()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert [row.path for row in rows(timeline).spans] == [*["step/synchronize"] * 3, "step"]
+    assert milliseconds(rows(timeline).steps[0].classes) == [0, 0, 0, 0, 0, 0, 0, 11]
+
+
+def test_collectives_that_a_host_has_waited_for_are_not_what_the_whole_device_is_waited_for(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    torch_cuda: Torch,
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    issue_aside(calls, stream, group)
+    SideStream(ANOTHER, stream).synchronize()
+    torch_cuda.synchronize()
+    timeline.leave(frame)
+    assert [row.path for row in rows(timeline).spans] == []
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    paths = [row.path for row in rows(timeline).spans]
+    assert paths == ["step/stream_wait", "step/synchronize", "step"]
 
 
 def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(
@@ -517,7 +610,7 @@ def test_a_captured_collective_tells_nothing_of_streams(
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    assert (calls.streams, calls.aside) == (set(), False)
+    assert (calls.streams, calls.pending) == (set(), set())
     assert [call.blocked for call in rows(timeline).collectives] == [-1]
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [20, 0]
 
@@ -709,7 +802,7 @@ def test_what_a_thread_of_its_own_does_keeps_no_step_waiting(
 
     issue_aside(calls, stream, group)
     in_a_thread(aside)
-    assert calls.aside
+    assert calls.pending
     calls.wait_begins()
     stream.works(3)
     in_a_thread(aside)
@@ -777,6 +870,8 @@ def test_a_real_job_is_recorded_in_device_time_whole(
         assert told.config["phases_on"] == "gpu"
         assert [step.step for step in told.steps] == [1, 2, 3, 4]
         assert all(row.gpu >= 0 for row in told.spans)
+        late = [row.gpu_begin - row.begin for row in told.spans]
+        assert abs(statistics.median(late)) < MS, "the device is never behind this host"
         assert all(call.blocked >= 0 for call in told.collectives)
         assert sum(call.calls for call in told.collectives) == result[stage]["issued"]
         for step in told.steps:
@@ -786,3 +881,6 @@ def test_a_real_job_is_recorded_in_device_time_whole(
         assert sum(step.classes[1] for step in told.steps) > 0
         blocked = sum(call.blocked for call in told.collectives)
         assert sum(step.classes[1] for step in told.steps) == pytest.approx(blocked * 1e-9)
+    run = load(out / f"stage-{stage}")
+    drawn = lanes(run.moments(run.steps[run.steps["step"] == 3]))
+    assert {one.path.split("/")[0] for one in drawn[0]} >= {"forward", "backward", "step"}

@@ -28,7 +28,8 @@ class Event:
         return (later.at - self.at) * 1e3
 
 
-HOST = Device(0, "GPU-host", 1 << 30, Cuda(Event, lambda: False, lambda: 0, lambda: None))
+CUDA = Cuda(Event, Event.record, lambda: False, lambda: 0, lambda: None)
+HOST = Device(0, "GPU-host", 1 << 30, CUDA)
 
 
 def host(_: Any = None) -> Device:
