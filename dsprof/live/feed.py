@@ -97,9 +97,10 @@ class Feed:
 
     @property
     def behind(self) -> int:
-        """Bytes that are still to be read."""
-        left = sum(past.left for past in self._pasts.values())
-        return left + sum(_left(log) for log in self.logs.values())
+        """Bytes that are still to be read; what cannot be read is not waited for."""
+        pasts = (p.left for name, p in self._pasts.items() if _past_of(name) not in self.faults)
+        ends = (_left(log) for name, log in self.logs.items() if name not in self.faults)
+        return sum(pasts) + sum(ends)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -236,7 +237,7 @@ class Feed:
         """One after the other, as long as there is time."""
         new = False
         for name, past in list(self._pasts.items()):
-            with self._told(f"{name} (what was before)"):
+            with self._told(_past_of(name)):
                 for table in past.read(until):
                     self.jobs.hear(name, table)
                     self._store.add(table, past=True)
@@ -273,6 +274,11 @@ class _Told:
             return True
         self._faults.pop(self._name, None)
         return False
+
+
+def _past_of(name: str) -> str:
+    """What faults of reading a source's past stand under."""
+    return f"{name} (what was before)"
 
 
 def _left(log: LogFollower) -> int:

@@ -520,6 +520,16 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(
     assert "is compressed" in picture.note
 
 
+@pytest.mark.parametrize("size", [100, 200_000])  # read from its beginning, and from its end
+def test_what_cannot_be_read_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 100_000)
+    monkeypatch.setattr(feed, "TAIL", 10_000)
+    (tmp_path / "bad.log").write_bytes(b"\x1f\x8b" + b"x\n" * (size // 2))
+    assert Watch([str(tmp_path)]).refresh().behind == 0
+
+
 def test_one_recording_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "rank-00002.9.dsprof").write_bytes(b"no recording\n" * 100)
     Job(tmp_path, 2).run(3)
