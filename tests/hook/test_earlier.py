@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import ENVIRONMENT, interpreter
+from tests.hook.jobs_of import ENVIRONMENT, interpreter, launch
 from tests.hook.rows import Rows, folder
 
 JOB = ("earlier",)
@@ -63,12 +64,6 @@ def test_losses_are_the_same_to_the_last_bit_and_classes_are_as_before(
         assert all(plain == watched for plain, watched in result.values())
 
 
-_PLAIN = """
-import torch, dsprof
-handle = dsprof.attach()
-net = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-"""
 _TRAINS = "net(torch.ones(2)).backward(); optimizer.step()\n"
 
 
@@ -92,17 +87,21 @@ _TRAINS = "net(torch.ones(2)).backward(); optimizer.step()\n"
 def test_a_process_that_trained_what_nobody_found_says_so_once(
     code: str, environment: dict[str, str], says: bool, tmp_path: Path
 ) -> None:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        [interpreter("torch"), "-c", _PLAIN + code], env=kept | ENVIRONMENT | environment,
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stderr.count("dsprof: no step was recorded (") == says
-    assert ("dsprof.attach(model, optimizer=optimizer)" in done.stderr) == says
+    told = (code, json.dumps(environment))
+    assert launch("unfound", (1, tmp_path, *told), needs="torch")
+    said = (tmp_path / "stderr").read_text(encoding="utf-8")
+    assert said.count("dsprof: no step was recorded (") == says
+    assert ("dsprof.attach(model, optimizer=optimizer)" in said) == says
 
 
 def test_a_process_without_standard_error_says_nothing_on_standard_output(tmp_path: Path) -> None:
-    code = f"{_PLAIN}{_TRAINS}import sys\nsys.stderr = None"
+    code = f"""
+import sys, torch, dsprof
+dsprof.attach()
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+{_TRAINS}sys.stderr = None
+"""
     done = subprocess.run(
         [interpreter("torch"), "-c", code], env=os.environ | ENVIRONMENT, cwd=tmp_path,
         capture_output=True, text=True, check=True,
