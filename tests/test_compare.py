@@ -24,6 +24,7 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
+from tests.loaded import sample
 from tests.recording.recorded import record
 from tests.run.run_rows import events, metric, timers
 from tests.run.test_seldom import at_tenths, printed
@@ -219,7 +220,8 @@ def test_settings_that_differ_are_named_by_their_dotted_keys() -> None:
     assert differing(first, second) == {"bf16": (None, True), "zero_optimization.stage": (2, 1)}
 
 
-def sample(name: str) -> Run:
+def fresh(name: str) -> Run:
+    """The run of a sample log, to be changed."""
     return load(SAMPLES / f"{name}.log")
 
 
@@ -397,15 +399,15 @@ def test_the_command_answers_and_its_exit_code_agrees(
 
 def test_a_run_too_short_to_judge_is_no_different_from_itself() -> None:
     run = sample("neox_pipeline_2023")
-    found = compare(run, sample("neox_pipeline_2023"))
+    found = compare(run, fresh("neox_pipeline_2023"))
     assert (found.answer, found.low, found.high) == ("none", 1.0, 1.0)
-    slower = sample("neox_pipeline_2023")
+    slower = fresh("neox_pipeline_2023")
     slower.steps["seconds"] *= 1.0001
     assert compare(run, slower).answer == "cannot tell"
 
 
 def test_other_versions_of_the_software_are_configured_differently() -> None:
-    old, new = sample("straggler_0.16.9"), sample("straggler_0.16.9")
+    old, new = sample("straggler_0.16.9"), fresh("straggler_0.16.9")
     new.meta["versions"] = {"deepspeed": "0.19.8"}
     assert compare(old, new).settings == {"versions.deepspeed": ("0.16.9", "0.19.8")}
 
@@ -424,7 +426,7 @@ def test_a_log_is_not_compared_with_a_recording_by_words_of_logs(tmp_path: Path)
 
 
 def test_parts_of_a_step_are_called_as_in_the_report() -> None:
-    runs = [load(SAMPLES / f"{name}_0.16.9.log") for name in ("pipeline", "pipeline_slow_last")]
+    runs = [sample(f"{name}_0.16.9") for name in ("pipeline", "pipeline_slow_last")]
     console = Console(file=StringIO(), width=100)
     console.print(difference(compare(*runs)))
     assert isinstance(console.file, StringIO)
