@@ -240,6 +240,10 @@ class Records:
                 values, missing = numbers_of(texts[name])
                 known = ~missing & (np.abs(values) < 2**31)
                 columns[name][records[known]] = values[known].astype(np.int64)
+        if "group_rank" in texts:  # no other than what its prefix says, which counts all ranks
+            values, missing = numbers_of(texts["group_rank"])
+            known = ~missing & (values < 2**31) & (columns["rank"][records] < 0)
+            columns["rank"][records[known]] = values[known].astype(np.int64)
         if "host" in texts:
             for record, text in zip(records.tolist(), texts["host"], strict=True):
                 if text is not None:

@@ -163,8 +163,8 @@ class Senders:
         if not plan.names[1]:
             return known
         rank, local, host = self._whos.values[known]
-        if plan.rank is not None:
-            rank = int(prefix[plan.rank[0] : plan.rank[1]][:9])
+        if plan.whose is not None:
+            rank = int(prefix[plan.whose[0] : plan.whose[1]][:9])
         if plan.local is not None:
             local = int(prefix[plan.local[0] : plan.local[1]])
         if plan.host is not None:

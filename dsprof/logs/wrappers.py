@@ -42,8 +42,9 @@ _NAMED = (
 _GREP: Final = rb"\d{1,9}(?::(?=[A-Za-z\[{(]|\Z)|-(?=[\[{(]|\Z))"
 _GREPPED: Final = re.compile(rb"\d{1,9}[:-]")
 
-#: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
-#: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
+#: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, world (a
+#: rank of the whole job), local, task, stream, where (file:line). `strong` layers are also looked
+#: for after unknown text.
 _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # containerd CRI; kubectl logs --timestamps; journalctl -o short-iso
     (
@@ -106,7 +107,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (True, rb"\[[A-Z]+\|(?P<at>" + _DATE + rb" " + _TIME + rb")\] [\w.]{1,128}:\d+ >> "),
     (True, rb"(?P<at>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
-    (True, rb"\[rank(?P<rank>\d{1,6})\]:? ?"),
+    (True, rb"\[rank(?P<world>\d{1,6})\]:? ?"),
     (
         True,
         rb"\[?[WEIFC](?P<clock>\d{3,4} " + _TIME + rb"\.\d{3,9})(?: +\d+)? "
@@ -190,15 +191,21 @@ class Plan:
     clock: Span | None = None
     host: Span | None = None
     task: Span | None = None
-    rank: Span | None = None
+    rank: Span | None = None  # as the process says, which may count within a group of them
+    world: Span | None = None  # among all processes of the job
     local: Span | None = None
     where: Span | None = None
     end: int = 0  # how far the layers reach
 
+    @property
+    def whose(self) -> Span | None:
+        """Where the rank of the process stands."""
+        return self.world or self.rank
+
     @cached_property
     def names(self) -> tuple[bytes, list[Span]]:
         """Which of the facts that name a process are there, and where they stand."""
-        spans = {"rank": self.rank, "local": self.local, "host": self.host, "task": self.task}
+        spans = {"rank": self.whose, "local": self.local, "host": self.host, "task": self.task}
         told = {name: span for name, span in spans.items() if span is not None}
         return b"%s " % " ".join(told).encode(), list(told.values())
 
@@ -238,8 +245,8 @@ def _take(match: re.Match[bytes], found: dict[str, Span]) -> None:
         span = match.span(name)
         if span[0] < 0 or name == "stream":
             continue
-        # The outermost clock, host and task count; the innermost rank and header.
-        if name in ("rank", "where", "local") or name not in found:
+        # The outermost clock, host and task count; the innermost ranks and header.
+        if name in ("rank", "world", "where", "local") or name not in found:
             found[name] = span
         elif name == "at":
             found["own"] = span
