@@ -203,6 +203,7 @@ PROBLEMS: Final = {
     "port-in-use": "the launcher's port is taken",
     "ssh-refused": "the launcher reaches no host over ssh, or may not log in there",
     "cancelled": "the scheduler ended the job; text says why",
+    "not-scheduled": "no node could take a pod; text says why",
     "not-admitted": "a node refused a pod, or could not give it its devices; text says why",
     "restart": "the launcher starts the workers again",
     "overflow-limit": "the loss scale cannot shrink further: the run ends",

@@ -38,6 +38,14 @@ _BY_KIND: Final = {
             "this log gives no reason; no rank caused it",
         ),
     ),
+    "not-scheduled": (
+        Advice(
+            "kubectl describe node",
+            "",
+            "compare what it has left with what the pod requests",
+            "other pods may hold it, or no node offers it: for GPUs, the device plugin must run",
+        ),
+    ),
     "not-admitted": (
         Advice(
             "kubectl describe node, logs of the device plugin",
@@ -112,6 +120,15 @@ _BY_KIND: Final = {
 
 #: Kinds of failure that are cured otherwise where their text holds this.
 _BY_KIND_AND_TEXT: Final = {
+    ("gpu-error", "amdgpu"): Advice(
+        "that GPU",
+        "",
+        "reset it, and leave it out if that comes again (amd-smi metric --ecc)",
+        "the driver reports a fault of the GPU or its links, and no fault of the program",
+    ),
+    ("gpu-fault", "amdgpu"): Advice(
+        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
+    ),
     ("exit", "Back-off restarting"): Advice(
         "kubectl logs --previous",
         "",

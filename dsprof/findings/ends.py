@@ -38,6 +38,7 @@ ENDED: Final = {
     "ssh-refused": "could not be reached over ssh",
     "port-in-use": "could not open the launcher's port: it is taken",
     "cancelled": "was ended by the scheduler",
+    "not-scheduled": "found no node that can take it",
     "not-admitted": "was not admitted by its node",
     "overflow-limit": "ended because the loss scale cannot shrink any further",
     "checkpoint-failed": "could not write a checkpoint",
@@ -211,7 +212,7 @@ def _who(row: pd.Series[Any]) -> str:
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
     if row["kind"] == "command":
         return "The command"
-    if row["kind"] == "not-admitted":
+    if row["kind"] in ("not-admitted", "not-scheduled"):
         return "A pod"
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")

@@ -198,7 +198,9 @@ _BY_TEXT: Final = {
     "Step 3 exited with non-zero status": _OF_STEP,
     "NCCL communicator was aborted": OTHER_LOGS,
     "ActorDiedError": _GONE_OF_RAY,
+    "RayActorError": _GONE_OF_RAY,
     "A worker died or was killed": _GONE_OF_RAY,
+    "The actor is dead because": _GONE_OF_RAY,
     "Bootstrap Root": Advice(
         "RANK, WORLD_SIZE, MASTER_PORT",
         "",

@@ -23,8 +23,8 @@ Flags = npt.NDArray[np.bool_]
 
 
 def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
-    """Exceptions that Python only printed, builds that something else took the place of, and what
-    came when all had ended well.
+    """Exceptions that Python only printed, builds that something else took the place of, pods that
+    found a node later, and what came when all had ended well.
 
     Args:
         events: tidy events.
@@ -32,7 +32,8 @@ def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
     """
     printed, behind = _only_printed(events, rows), _behind_success(events, rows)
     over = _behind_training(events, rows)
-    found: Flags = (printed | behind | over | _replaced(rows)).to_numpy(bool)
+    waited = _scheduled_later(events, rows)
+    found: Flags = (printed | behind | over | waited | _replaced(rows)).to_numpy(bool)
     return found
 
 
@@ -45,6 +46,17 @@ def _replaced(rows: pd.DataFrame) -> pd.Series[bool]:
         mine = (rows["segment"] == segment) & (rows["source"] == source)
         found |= (mine & failed & (rows["line"] < here["line"].max())).fillna(value=False)
     return found.astype(bool)
+
+
+def _scheduled_later(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Pods that no node could take before the source says that one did."""
+    found = pd.Series(data=False, index=rows.index)
+    if not (waits := rows["kind"].eq("not-scheduled")).any():
+        return found
+    told = where(events[["source", "line"]], among(events["name"], ["pod_scheduled"]))
+    last = told.groupby("source", observed=True)["line"].max().to_dict()
+    ends = rows["source"].astype("object").map(last).astype("float64")
+    return (waits & rows["line"].lt(ends)).fillna(value=False).astype(bool)
 
 
 def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:

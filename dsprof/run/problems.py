@@ -58,7 +58,7 @@ COLUMNS: Final = (
 _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
     "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments", "gpu-lost", "gpu-error",
-    "not-admitted",
+    "not-admitted", "not-scheduled",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
@@ -79,7 +79,7 @@ OF_A_PEER: Final = (
     r"|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
-    r"|^A worker died or was killed while executing a task"
+    r"|^A worker died or was killed while executing a task|^The actor is dead because its worker"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|^ExecuteUserScriptError|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"

@@ -115,6 +115,7 @@ PROBLEM: Final = {
     "port-in-use": "launcher's port is taken",
     "ssh-refused": "host not reached over ssh",
     "cancelled": "ended by the scheduler",
+    "not-scheduled": "no node for a pod",
     "not-admitted": "pod not admitted by its node",
     "restart": "workers started again",
     "overflow-limit": "loss scale cannot shrink further",

@@ -131,6 +131,22 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
     assert [advice.setting for advice in found.advice] == ["kubectl logs --previous"]
 
 
+def test_a_pod_that_no_node_can_take_is_said_and_its_requests_are_compared() -> None:
+    said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+    found = one(run_of([problem("not-scheduled", said)]), "rank-died")
+    assert found.title == f"A pod found no node that can take it: {said}"
+    assert [advice.setting for advice in found.advice] == ["kubectl describe node"]
+
+
+def test_a_fault_that_amds_driver_reports_is_not_looked_for_with_nvidias_tools() -> None:
+    said = "amdgpu 0000:15:00.0: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!"
+    found = one(run_of([problem("gpu-error", said)]), "rank-died")
+    assert "amd-smi" in found.advice[0].to
+    said = "amdgpu 0000:3d:00.0: [mmhub0] no-retry page fault"
+    found = one(run_of([problem("gpu-fault", said)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == ["AMD_SERIALIZE_KERNEL"]
+
+
 def test_a_pod_that_its_node_did_not_admit_is_said_and_its_devices_are_looked_for() -> None:
     said = "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu"
     found = one(run_of([problem("not-admitted", said)]), "rank-died")

@@ -69,3 +69,12 @@ def test_what_ray_says_of_a_worker_that_is_gone_is_a_failure_with_a_place_to_loo
 @pytest.mark.parametrize("lines", [(RAYLET, NAMED), (NAMED, RAYLET)])
 def test_an_exception_with_its_own_words_goes_before_what_ray_says(lines: tuple[str, ...]) -> None:
     assert "ValueError: no rows" in one(run_of_text(*lines), "rank-died").title
+
+
+GONE = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR\n"
+
+
+def test_an_actor_that_ray_says_is_dead_is_a_failure_with_a_place_to_look() -> None:
+    found = one(run_of_text(GONE), "rank-died")
+    assert "worker-*.err" in found.advice[0].setting
+    assert "ValueError: no rows" in one(run_of_text(GONE, NAMED), "rank-died").title

@@ -92,3 +92,17 @@ def test_a_build_in_whose_place_pytorchs_optimizer_came_ended_nothing(
 ) -> None:
     found = run_of_text(*lines).problems
     assert list(found.loc[found["root_cause"], "kind"]) == [cause]
+
+
+WAITS = (
+    "  Warning  FailedScheduling  2m  default-scheduler  0/3 nodes are available: 3 Insufficient "
+    "nvidia.com/gpu.\n"
+)
+FOUND = "  Normal  Scheduled  73s  default-scheduler  Successfully assigned ml/trainer-0 to node7\n"
+
+
+@pytest.mark.parametrize(("lines", "severity"), [((WAITS, FOUND), "info"), ((WAITS,), "critical")])
+def test_a_pod_that_found_a_node_after_it_had_waited_did_not_fail(
+    lines: tuple[str, ...], severity: str
+) -> None:
+    assert [*run_of_text(*lines).problems["severity"]] == [severity]
