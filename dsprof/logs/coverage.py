@@ -27,8 +27,8 @@ _METRIC: Final = re.compile(
 )
 #: A progress bar: what its loop writes in it is read of the last one (see `bars`).
 _BAR: Final = re.compile(
-    rb"(?:\d%\|[^|\r\n]{0,2000}\| *\d{1,12}/\d{1,12}|\| *\d{1,12}/\?)"
-    rb" \[[\d:]{1,12}<[^\]\r\n]{0,500}\]"
+    rb"(?:(?:\d%\|[^|\r\n]{0,2000}\| *\d{1,12}/\d{1,12}|\| *\d{1,12}/\?) \[[\d:]{1,12}<"
+    rb"|\b\d{1,12}it \[[\d:]{1,12},)[^\]\r\n]{0,500}\]"
 )
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
@@ -137,7 +137,7 @@ class Unread:
 
 def _end_of_bar(line: bytes, at: int) -> int:
     """Where the bar ends that the sign stands in; 0 if in none."""
-    if b"%|" not in line and b"/? [" not in line:
+    if b"%|" not in line and b"/? [" not in line and b"it [" not in line:
         return 0
     return next((bar.end() for bar in _BAR.finditer(line) if bar.start() < at < bar.end()), 0)
 

@@ -169,11 +169,12 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not stated" in said
 
 
-def test_a_bar_that_does_not_know_its_end_tells_how_far_it_came(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bar", ["|          | {}/? [00:26<00:00, ", ": {}it [00:26, "])
+def test_a_bar_that_does_not_know_its_end_tells_how_far_it_came(tmp_path: Path, bar: str) -> None:
     log = tmp_path / "run.log"
     log.write_text(
-        "Epoch 0: |          | 42/? [00:26<00:00,  1.61it/s, v_num=3, train_loss_step=1.80]\r"
-        "Epoch 0: |          | 43/? [00:26<00:00,  2.00it/s, v_num=3, train_loss_step=1.75]\n"
+        f"Epoch 0: {bar.format(42)} 1.61it/s, v_num=3, train_loss_step=1.80]\r"
+        f"Epoch 0: {bar.format(43)} 2.00it/s, v_num=3, train_loss_step=1.75]\n"
     )
     said = " ".join(shown(load(log)).split())
     assert "Bar 43 turns in 26.0 s, lately 500 ms each, loss 1.75" in said
