@@ -213,7 +213,7 @@ class _Stepping:
     """The step of one optimizer. If its hooks are nested, only the outermost pair counts.
 
     PyTorch runs the hooks for each class that defines `step`, so they are nested where such a
-    method calls `super().step()`. A compiled step does not time itself: it only sets `compiled`.
+    method calls `super().step()`. An optimizer that another one steps is part of that one's step. A compiled step does not time itself: it only sets `compiled`.
     """
 
     def __init__(
@@ -238,8 +238,11 @@ class _Stepping:
             self.depth += 1
             return None
         within = timeline.stack and timeline.is_open(self.backward)
-        self.depth, self.evaluated = 1, False
-        self.frame = timeline.enter(self.track, self.inside if within else self.phase)
+        phase = self.inside if within else self.phase
+        self.depth, self.evaluated = int(not self._is_part(phase)), False
+        if not self.depth:
+            return None
+        self.frame = timeline.enter(self.track, phase)
         return around_closure(self._paused, args, kwargs)
 
     def ends_compiled(self, *_: Any) -> None:
@@ -253,6 +256,13 @@ class _Stepping:
         exception ended it, and training went on.
         """
         return self.frame is not None and self.track.left <= self.frame.begin
+
+    def _is_part(self, phase: Phase) -> bool:
+        """Whether this step is made by another optimizer's, which is timed as a whole: that of
+        ZeroRedundancyOptimizer, or a look-ahead. Frames that an exception left open do not count.
+        """
+        left = self.track.left
+        return any(frame.phase == phase and left <= frame.begin for frame in self.timeline.stack)
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """End the step; does nothing if recording began or ended inside it."""

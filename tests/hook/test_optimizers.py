@@ -15,7 +15,8 @@ from tests.hook.rows import Rows, folder
 JOB = ("stepping",)
 STEPS, SLEEP, SELDOM = 6, 0.01, 3
 DERIVED = ("derived", "derived found")
-KINDS = ("one", "two", "seldom", "inside backward", "found", *DERIVED, "tries")
+WRAPPING = ("wraps", "wraps found")
+KINDS = ("one", "two", "seldom", "inside backward", "found", *DERIVED, "tries", *WRAPPING)
 INSIDE = ("inside backward", "found")
 PARAMETERS = 8
 OPTIMIZER = CLASSES.index(Class.OPTIMIZER)
@@ -103,6 +104,19 @@ def test_an_optimizer_that_calls_the_step_of_a_base_class_in_use_steps_once(
         assert [row.step for row in spans] == [row.step for row in rank.steps], kind
         assert all(row.length >= SLEEP * 1e9 for row in spans)
         assert not rank.problems
+
+
+@pytest.mark.parametrize("kind", WRAPPING)
+def test_a_step_of_an_optimizer_that_another_one_steps_is_part_of_that_one_s(
+    rows: list[Rows], kind: str
+) -> None:
+    """Its time counts once, and the step ends with the outer one."""
+    for rank in rows:
+        spans = [row for row in rank.spans if row.path == "step"]
+        assert [row.step for row in spans] == [row.step for row in rank.steps], kind
+        for span, step in zip(spans, rank.steps, strict=True):
+            assert span.length >= 2 * SLEEP * 1e9
+            assert step.classes[OPTIMIZER] == pytest.approx(span.length * 1e-9, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["fails"])

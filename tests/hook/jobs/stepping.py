@@ -1,5 +1,5 @@
-"""Models that several optimizers train: one after another, seldom, or inside backward; and one
-whose class is derived from one that is in use."""
+"""Models that several optimizers train: one after another, seldom, inside backward, or one by the
+other; and one whose class is derived from one that is in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLEEP = 0.01  # seconds of each step of a slow optimizer
 SELDOM = 3  # steps of which the second optimizer takes part in one
 KINDS = (
     "one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails",
-    "tries",
+    "tries", "wraps", "wraps found",
 )  # fmt: skip
 TRIES = 3  # of its closure, in a step
 FAILS = 3  # the step in which the optimizer does, once its base class's `step` has begun
@@ -33,6 +33,18 @@ class Slow(torch.optim.SGD):  # type: ignore[misc]  # where torch is not install
     def step(self, *args: Any) -> None:
         time.sleep(SLEEP)
         super().step(*args)
+
+
+class Wrapping(torch.optim.Optimizer):  # type: ignore[misc]  # where torch is not installed
+    """An optimizer that lets another one step, as ZeroRedundancyOptimizer and look-aheads do."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    def step(self, *args: Any) -> None:
+        self.inner.step(*args)
+        time.sleep(SLEEP)
 
 
 def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
@@ -52,6 +64,8 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
         return [torch.optim.LBFGS(parameters, lr=1e-2, max_iter=TRIES)], lambda _: None
     if kind in {"one", "derived", "derived found", "fails"}:
         optimizers = [Slow(parameters, lr=1e-2)]
+    elif "wraps" in kind:
+        optimizers = [Wrapping(Slow(parameters, lr=1e-2))]
     else:
         optimizers = [Slow(parameters[::2], lr=1e-2), Slow(parameters[1::2], lr=1e-2)]
 
