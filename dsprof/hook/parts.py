@@ -213,7 +213,8 @@ class _Stepping:
     """The step of one optimizer. If its hooks are nested, only the outermost pair counts.
 
     PyTorch runs the hooks for each class that defines `step`, so they are nested where such a
-    method calls `super().step()`. An optimizer that another one steps is part of that one's step. A compiled step does not time itself: it only sets `compiled`.
+    method calls `super().step()`. An optimizer that another one steps is part of that one's step.
+    A compiled step does not time itself: it only sets `compiled`.
     """
 
     def __init__(

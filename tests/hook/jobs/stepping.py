@@ -22,6 +22,7 @@ KINDS = (
     "one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails",
     "tries", "wraps", "wraps found",
 )  # fmt: skip
+ALONE = {"one", "derived", "derived found", "fails", "wraps", "wraps found"}
 TRIES = 3  # of its closure, in a step
 FAILS = 3  # the step in which the optimizer does, once its base class's `step` has begun
 
@@ -62,10 +63,9 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
         return list(own.values()), lambda _: None
     if kind == "tries":
         return [torch.optim.LBFGS(parameters, lr=1e-2, max_iter=TRIES)], lambda _: None
-    if kind in {"one", "derived", "derived found", "fails"}:
+    if kind in ALONE:
         optimizers = [Slow(parameters, lr=1e-2)]
-    elif "wraps" in kind:
-        optimizers = [Wrapping(Slow(parameters, lr=1e-2))]
+        optimizers = [Wrapping(*optimizers)] if "wraps" in kind else optimizers
     else:
         optimizers = [Slow(parameters[::2], lr=1e-2), Slow(parameters[1::2], lr=1e-2)]
 
