@@ -70,7 +70,7 @@ class Cause:
 def cause_of(facts: Facts, seconds: float) -> Cause:
     """The cause of `seconds` of exposed collectives per step."""
     for cause in (
-        _uneven_work, _each_time, _of_the_script, _slower_than_gathering, _against_model
+        _alone, _uneven_work, _each_time, _of_the_script, _slower_than_gathering, _against_model,
     ):  # fmt: skip
         found = cause(facts, seconds)
         if found is not None:
@@ -128,6 +128,19 @@ def _untold(layout: Layout) -> list[str]:
         "the micro-batches of a step": layout.micro_batches if repeats else 1,
     }
     return [what for what, known in needed.items() if known is None]
+
+
+def _alone(facts: Facts, _: float) -> Cause | None:
+    """No gain: what of it goes without ZeRO was never measured."""
+    if facts.layout.world_size != 1:
+        return None
+    offloads = facts.is_offloaded or facts.setting(f"{_ZERO}.offload_param")
+    why = "one rank has no other to share states with; without offloading ZeRO only adds calls"
+    unneeded = facts.layout.zero_stage and facts.has_config and not offloads
+    return Cause(
+        "No other rank takes part: that is what making the calls costs, and what they copy.",
+        advice=change(facts, f"{_ZERO}.stage", "0", why) if unneeded else (),
+    )
 
 
 def _uneven_work(facts: Facts, seconds: float) -> Cause | None:

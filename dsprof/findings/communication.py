@@ -125,7 +125,7 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
             rule="communication-bound",
             severity=severity,
             title=f"{'At least ' if beyond else ''}{format_share(share)} of a step is "
-            f"communication between ranks{_beside(named)}{largest}{cause.title}",
+            f"{_words(facts)}{_beside(named)}{largest}{cause.title}",
             summary=f"Collectives hold a step up for {format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
             f"({facts.windows})"
@@ -139,6 +139,12 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
             confidence="high" if cause.known else "medium",
         )
     ]
+
+
+def _words(facts: Facts) -> str:
+    """What it is called in a title: a single rank communicates with no other."""
+    alone = facts.layout.world_size == 1
+    return "collective calls in a job of one rank" if alone else "communication between ranks"
 
 
 def _network(facts: Facts) -> Finding | None:
@@ -219,7 +225,7 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
         Finding(
             rule="communication-bound",
             severity=severity,
-            title=f"At least {format_share(share)} of a step is communication between ranks",
+            title=f"At least {format_share(share)} of a step is {_words(facts)}",
             summary=f"{_alone(table)} {format_seconds(seconds)} per step "
             f"({facts.windows}). {_to_mend(network)}That is a lower bound: {facts.run.mixed}. "
             "Medium confidence: this source does not say how much more there is.",

@@ -44,8 +44,10 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     Gain: at best the shorter of the reduction and the compute it could hide behind.
     """
     seconds, compute = facts.seconds_of("communication"), facts.seconds_of("compute")
-    if seconds is None or compute is None:
-        return "communication and compute are not both timed"
+    is_alone = facts.layout.world_size == 1
+    if seconds is None or compute is None or is_alone:
+        untimed = "communication and compute are not both timed"
+        return "a single rank reduces with no other" if is_alone else untimed
     large = _large_reduction(facts)
     least = NO_OVERLAP_COMMUNICATION if large is None else NO_OVERLAP_REDUCTION
     if (facts.share(seconds if large is None else large) or 0.0) < least:

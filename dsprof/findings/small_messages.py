@@ -43,8 +43,9 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     recording at least that, and at best also the time to prepare the calls.
     """
     comm, factor = facts.held_up, facts.per_step
-    if comm.empty:
-        return NO_COMM
+    is_alone = facts.layout.world_size == 1
+    if comm.empty or is_alone:
+        return "a single rank sends nothing to another" if is_alone else NO_COMM
     if factor is None or facts.step_seconds is None:
         return "the calls cannot be compared with steps: no step has a time"
     if facts.layout.zero_stage == 3 and facts.exposure_is_known:

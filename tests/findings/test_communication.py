@@ -539,6 +539,39 @@ def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_u
     assert found.share == pytest.approx(2 * blocked / 100)
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_job_of_one_rank_is_not_said_to_communicate_between_ranks(
+    tmp_path: Path, world: int
+) -> None:
+    """Its calls are made all the same; with a second rank they are many small messages."""
+    given = {"zero_optimization": {"stage": 1}}
+    config = {"world_size": world, "zero_stage": 1, "ds_config": given}
+    for rank in range(world):
+        told = header(rank=rank, world=world, framework="deepspeed", config=config)
+        writer = Writer.create(tmp_path, told)
+        backward, whose = writer.name("backward", 0, "compute"), writer.name("0 ranks 0")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            writer.span(backward, begin, begin + 70 * MS, step)
+            for one_of_them in range(20):
+                sent = begin + (10 + 2 * one_of_them) * MS
+                seq = 20 * step + one_of_them
+                writer.collective(reduce, whose, sent, sent, 2 * MS, step, size=64, seq=seq)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    assert ("small-messages" in rules(run)) == (world > 1)
+    if world == 1:
+        found = one(run, "communication-bound")
+        assert found.title.startswith("40 % of a step is collective calls in a job of one rank")
+        assert "between" not in found.title + found.summary
+        assert [(advice.setting, advice.to) for advice in found.advice] == [
+            ("zero_optimization.stage", "0")
+        ]
+        assert "no-overlap" not in rules(run)
+
+
 def test_what_a_pipeline_of_deepspeeds_waits_for_is_told_once(tmp_path: Path) -> None:
     between(tmp_path, "pipe_", 40)
     assert "pipeline-bubble" in rules(load(tmp_path))
