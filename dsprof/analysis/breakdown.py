@@ -145,6 +145,17 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
     return {int(engine): float(means[engine]) for engine in order} if len(means) > 1 else {}
 
 
+def follow_each_other(steps: pd.DataFrame) -> bool:
+    """Whether each engine of a launch is known to end its last step before another one's first, as
+    where a script trains a model for each fold or setting. Then they take no turns.
+    """
+    ends = steps.groupby(["segment", "engine"])["at"].agg(["min", "max"])
+    ends = ends.sort_values(["segment", "min"])
+    others = ends.index.get_level_values("segment").to_series(index=ends.index).duplicated()
+    before = ends["max"].shift()
+    return bool(ends.notna().all(axis=None) and (ends["min"] > before)[others].all())
+
+
 def _warm(part: pd.DataFrame) -> pd.DataFrame:
     begins = len(part) > 0 and bool(part["warm_up"].iloc[0])
     warms_up = begins and (len(part) >= _WARM_UP_FROM or _is_cut(part))

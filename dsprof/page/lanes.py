@@ -53,7 +53,7 @@ def lanes_section(run: Run) -> Section:
 
 def _why_not(facts: Facts) -> str:
     if facts.engine is not None:
-        return "Several engines take turns, of which one step alone would show holes."
+        return "Several engines train, of which one step alone may show holes."
     if not _ranks(facts):
         return "The recording does not say of which rank it is."
     return "" if facts.series["seconds"].notna().any() else "No step was recorded to its end."

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
+from dsprof.analysis.breakdown import (
+    breakdown_of,
+    engines,
+    follow_each_other,
+    main_steps,
+    mean_of,
+)
 from dsprof.analysis.checkpoints import behind_the_last, evaluations_behind_the_last
 from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
@@ -257,8 +263,8 @@ def _of_slowest(rows: pd.DataFrame) -> float:
 
 
 def _engines(seen: Overview, run: Run) -> str:
-    """Several engines that share a log (actor, critic): the step of each, and whose figures
-    these are."""
+    """Several engines that share a log (actor, critic), or that one process trains: the step of
+    each, and whose figures these are."""
     known = list(engines(run.steps))
     if not known:
         return ""
@@ -266,7 +272,8 @@ def _engines(seen: Overview, run: Run) -> str:
     every = ""
     if seen.seconds_apart:
         every = f", a step of engine {known[0]} every {format_seconds(seen.seconds_apart)}"
-    return f"{len(known)} in turns{every}: {each}. These figures are of engine {known[0]}"
+    how = "one after another" if follow_each_other(run.steps) else "in turns"
+    return f"{len(known)} {how}{every}: {each}. These figures are of engine {known[0]}"
 
 
 def _step_of(run: Run, engine: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -69,22 +70,28 @@ def test_the_run_is_well_only_where_every_engine_is() -> None:
     )
 
 
-def in_turns(folder: Path, *, engines: int, more: int = 0, name: str = "checkpoint") -> Run:
+def in_turns(
+    folder: Path,
+    *,
+    engines: int,
+    more: int = 0,
+    name: str = "checkpoint",
+    order: Sequence[tuple[int, int]] = (),
+) -> Run:
     """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine; `more` ms of
-    each step are a phase of that name.
+    each step are a phase of that name. `order` has the engine and number of each step, if other.
     """
     writer = Writer.create(folder, header(config={"train_batch_size": 16}))
     forward = writer.name("forward", 0, "compute")
     at = 0
-    for step in range(1, 31):
-        for engine in range(engines):
-            begin, at = at, at + (40 if engine else 100) * MS
-            writer.span(forward, begin, at - more * MS, step, engine=engine)
-            if more:
-                class_ = "checkpoint" if name == "checkpoint" else "other"
-                phase = writer.name(name, 0, class_)
-                writer.span(phase, at - more * MS, at, step, engine=engine)
-            writer.step(step, begin, at, engine=engine)
+    for engine, step in order or [(e, s) for s in range(1, 31) for e in range(engines)]:
+        begin, at = at, at + (40 if engine else 100) * MS
+        writer.span(forward, begin, at - more * MS, step, engine=engine)
+        if more:
+            class_ = "checkpoint" if name == "checkpoint" else "other"
+            phase = writer.name(name, 0, class_)
+            writer.span(phase, at - more * MS, at, step, engine=engine)
+        writer.step(step, begin, at, engine=engine)
         writer.flush()
     writer.close()
     return load(folder)
@@ -102,6 +109,14 @@ def test_the_speed_of_engines_in_turns_is_by_the_clock(
     every = "2 in turns, a step of engine 0 every 140 ms: engine 0 takes 100 ms per step"
     assert (every in shown(run)) == (engines > 1)
     assert overview(run).samples_per_second == pytest.approx(16 / (0.06 + 0.04 * engines))
+
+
+def test_models_that_are_trained_one_after_another_take_no_turns(tmp_path: Path) -> None:
+    """As for each fold, or for each setting that is tried."""
+    order = [(engine, step) for engine in range(3) for step in range(1, 31)]
+    said = shown(in_turns(tmp_path, engines=3, order=order))
+    assert "3 one after another, a step of engine 0 every 100 ms: engine 0 takes 100 ms" in said
+    assert "in turns" not in said
 
 
 def test_what_all_engines_save_is_a_part_of_the_time_of_all(tmp_path: Path) -> None:
