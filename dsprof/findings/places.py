@@ -26,7 +26,8 @@ _HINTS: Final = {
     ("data", "forward"): "scripts prepare the batch, or run another model",
     ("forward", "backward"): "scripts compute the loss",
     ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
-    ("step", ""): "scripts log, average weights, step a scheduler, or move a batch to the device",
+    ("step", ""): "scripts log, average weights, step a scheduler, move a batch to the device, or "
+    "evaluate another module than the one that trains",
 }
 
 

@@ -202,7 +202,7 @@ _LOOK: Final = Advice(
     "what happens at these steps",
     "",
     "less often, or beside training",
-    "checkpoints, evaluation, logging, data shards and garbage collection cause such steps",
+    "checkpoints, evaluation, logging, profiling, data shards, garbage collection cause such steps",
 )
 
 

@@ -1,4 +1,4 @@
-"""What training without an engine does between steps: save, evaluate and generate.
+"""What training without an engine does between steps: save, evaluate, generate and profile.
 
 Libraries write a model, its optimizer and more with several functions; together they are one save.
 Evaluation is timed as a whole because a trainer may call the model inside its wrapper, whose
@@ -40,6 +40,8 @@ _EVALUATE: Final = (
 )
 _GENERATE: Final = (("transformers.generation.utils", "GenerationMixin", "generate"),)
 GENERATE: Final = ("generate", Class.COMPUTE)
+#: Where PyTorch's profiler starts and stops recording, and writes what it recorded.
+_PROFILE: Final = tuple(("torch.profiler.profiler", "profile", name) for name in ("step", "stop"))
 
 
 def patch(
@@ -53,7 +55,11 @@ def patch(
         action = partial(_function, patches, name, saving)
         patches.undo_with(when_imported(module, guard(action)))
     evaluating = around("evaluation", Class.OTHER)
-    for ways, phase in ((_SAVE, saving), (_EVALUATE, evaluating), (_GENERATE, around(*GENERATE))):
+    profiling = around("profiler", Class.OTHER)
+    for ways, phase in (
+        (_SAVE, saving), (_EVALUATE, evaluating), (_GENERATE, around(*GENERATE)),
+        (_PROFILE, profiling),
+    ):  # fmt: skip
         for module, kind, name in ways:
             action = partial(_method, patches, kind, name, phase)
             patches.undo_with(when_imported(module, guard(action)))

@@ -37,6 +37,8 @@ def noting(entered: list[str]) -> Callable[[str, Class], Callable[[Call], Call]]
     [
         ("transformers.generation.utils", "GenerationMixin", "generate", "generate"),
         ("composer.trainer.trainer", "Trainer", "_eval_loop", "evaluation"),
+        ("torch.profiler.profiler", "profile", "step", "profiler"),
+        ("torch.profiler.profiler", "profile", "stop", "profiler"),
     ],
 )
 def test_what_a_library_does_by_a_method_of_its_own_is_a_phase_until_recording_ends(
