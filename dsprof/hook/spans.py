@@ -16,7 +16,7 @@ from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook.guard import Guard
 from dsprof.recording import RowKind, Writer
-from dsprof.recording.layout import UNKNOWN
+from dsprof.recording.layout import OVER, PHASE, SINCE, UNKNOWN
 
 CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
@@ -106,7 +106,7 @@ class Timeline:
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
-        self._record = writer.spans.append
+        self._record, self._ring = writer.spans.append, writer.ring
         self.stack: list[Frame] = []
         self.tracks: list[Track] = []
         self.current: Track | None = None  # the one whose phase was entered last
@@ -159,6 +159,8 @@ class Timeline:
             self.flush()
             begin = now()
         frame.begin = begin
+        if not frame.depth:
+            self._ring.cell[PHASE] = begin & SINCE | phase.id
         if not track.begin:
             track.begin = begin
             self.thread = get_ident()
@@ -229,6 +231,8 @@ class Timeline:
         track.classes[phase.class_] += length - frame.inner - frame.blocked
         if stack:
             stack[-1].inner += length
+        else:
+            self._ring.cell[PHASE] = end & SINCE | OVER | phase.id
         self._record(
             (_SPAN, track.number, phase.id, track.step, track.micro, frame.begin, length, -1, 0, 0)
         )
@@ -320,7 +324,9 @@ class Timeline:
             self.thread = get_ident()
             track.blind = True
         self._mine.trains = True
-        self.stack.clear()  # an exception that training caught may have left phases open
+        if self.stack:  # an exception that training caught may have left phases open
+            self.stack.clear()
+            self._ring.cell[PHASE] = 0
         own, self.guard.own = self.guard.own, 0
         begin = track.begin + track.away
         self._write_step(track, finished, begin, end)

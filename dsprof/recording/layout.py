@@ -25,7 +25,8 @@ PAGE: Final = 4096  # the header fills whole pages
 
 #: magic, version, bytes of a row, where rows begin, bytes of JSON.
 HEAD: Final = struct.Struct("<8sHHII")
-CELL: Final = 32  # offset of the in-flight cell: two 8-byte words
+CELL: Final = 32  # offset of the in-flight cell: three 8-byte words
+CELL_SIZE: Final = 24
 JSON: Final = 64  # offset of the JSON
 
 
@@ -100,6 +101,12 @@ ROWS: Final[dict[RowKind, tuple[struct.Struct, tuple[str, ...]]]] = {
 
 PIECE: Final = 48  # bytes of text in one row
 NAME_BITS: Final = 20  # of the in-flight cell's first word; above them is the sequence number
+
+# The third word of the cell is the outermost phase: its name, whether it is over, and in the bits
+# above, in units of 2 ms, since when. One word, because a kill may come between two stores.
+PHASE: Final = 2  # its place in the cell
+OVER: Final = 1 << NAME_BITS
+SINCE: Final = -(OVER << 1)  # mask for ns
 
 SUFFIX: Final = ".dsprof"
 _FILE: Final = re.compile(r"(?P<stem>rank-\d+\.\d+(?:-\d+)?)(?:\.(?P<part>\d+|kept))?\.dsprof")

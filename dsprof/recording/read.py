@@ -107,6 +107,17 @@ class Recording:
         since = int(self.clock.utc(np.array([at], np.int64))[0]) if at else None
         return {"name": self.names.path.get(name), "seq": seq, "at": since}
 
+    def phase(self) -> dict[str, Any] | None:
+        """The outermost phase that is open, or that was the last one: `name`, `over` (whether it
+        is), `at` (ns since 1970; when it began, or ended). None where the cell holds none, as in
+        recordings of older versions.
+        """
+        name, at, over = self._stream.phase()
+        path = self.names.path.get(name)
+        if path is None or self.ended:
+            return None
+        return {"name": path, "over": over, "at": int(self.clock.utc(np.array([at], np.int64))[0])}
+
     def close(self) -> None:
         self._stream.close()
 
@@ -125,6 +136,7 @@ class Recording:
             "alive_at": time.time_ns() if self._is_being_written() else None,
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),
+            "phase": self.phase(),
         }
 
     def _is_being_written(self) -> bool:

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsprof.errors import DsprofError
-from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, pack_header
+from dsprof.recording.layout import (
+    CELL,
+    CELL_SIZE,
+    MARK,
+    PAGE,
+    ROW,
+    RowKind,
+    file_name,
+    pack_header,
+)
 
 PARTS: Final = 8  # parts in the ring: an eighth of the detail is deleted at a time
 ROOM: Final = 256 << 10  # bytes that are mapped at the end of a file
@@ -97,9 +106,9 @@ class Ring:
         _cut(old, end)
         _close(old, self.path)
         self._part += 1
-        number, since = self.cell
-        self.cell = self._cell()
-        self.cell[1], self.cell[0] = since, number
+        before, self.cell = self.cell, self._cell()
+        for word in reversed(range(len(before))):  # what an operation is, behind since when
+            self.cell[word] = before[word]
         self._write(definitions)
         while self._part - self._oldest >= PARTS:
             (self._folder / file_name(self._stem, self._oldest)).unlink(missing_ok=True)
@@ -192,7 +201,7 @@ class Ring:
         """The in-flight cell in the file; plain memory if it cannot be mapped."""
         if self._maps:
             try:
-                return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + 16].cast("Q")
+                return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + CELL_SIZE].cast("Q")
             except (OSError, ValueError):
                 pass
         return _blank_cell()
@@ -348,7 +357,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
 
 
 def _blank_cell() -> memoryview:
-    return memoryview(bytearray(16)).cast("Q")
+    return memoryview(bytearray(CELL_SIZE)).cast("Q")
 
 
 def unwritable(path: Path, error: OSError) -> DsprofError:

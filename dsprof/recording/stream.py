@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +18,10 @@ from dsprof.recording.layout import (
     JSON,
     MARK,
     NAME_BITS,
+    OVER,
+    PHASE,
     ROW,
+    SINCE,
     RowKind,
     file_name,
     header_size,
@@ -26,6 +30,8 @@ from dsprof.recording.layout import (
     stem_of,
 )
 
+_CELL: Final = struct.Struct("<3Q")
+_NAME: Final = (1 << NAME_BITS) - 1
 PORTION: Final = 2 << 20  # bytes of rows per portion, which fits a core's cache
 
 
@@ -108,11 +114,21 @@ class Stream:
         """The in-flight cell: name id, sequence number, and start (ns of perf_counter, 0 if
         unknown).
         """
+        word, at, _ = self._cell()
+        return word & _NAME, word >> NAME_BITS, at
+
+    def phase(self) -> tuple[int, int, bool]:
+        """The outermost phase in the cell: name id, when it began or ended (ns of perf_counter,
+        up to 2 ms later than this), and whether it is over.
+        """
+        word = self._cell()[PHASE]
+        return word & _NAME, word & SINCE, bool(word & OVER)
+
+    def _cell(self) -> tuple[int, int, int]:
         if self._fd < 0:
             return 0, 0, 0
-        cell = os.pread(self._fd, 16, CELL)
-        word, at = (int.from_bytes(cell[i : i + 8], "little") for i in (0, 8))
-        return word & ((1 << NAME_BITS) - 1), word >> NAME_BITS, at
+        one, two, three = _CELL.unpack(os.pread(self._fd, _CELL.size, CELL))
+        return one, two, three
 
     @property
     def written(self) -> float:

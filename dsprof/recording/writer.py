@@ -26,6 +26,7 @@ from dsprof.recording.layout import (
     COLLECTIVE,
     MARK,
     NAME_BITS,
+    PHASE,
     PIECE,
     SPAN,
     STEP,
@@ -357,6 +358,7 @@ class Writer:
             whatever_fails.callback(self._busy.release)
             whatever_fails.callback(self.ring.close)
             self.in_flight(0)
+            self.ring.cell[PHASE] = 0
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
             self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
             self._flush()
