@@ -34,6 +34,7 @@ from dsprof.findings.finding import Finding
 from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.oom import for_host_memory
 from dsprof.findings.quotes import quoted
+from dsprof.findings.stood import said_of_dead
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
@@ -60,6 +61,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             summary=said_among_others(facts.run, row)
             + _of_signal(row)
             + _UNSEEN * (row["kind"] == "gone")
+            + said_of_dead(facts, row)
             + _OF_SSH * of_ssh(row)
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)

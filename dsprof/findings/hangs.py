@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind, Severity
+from dsprof.findings.absent import advice_on, is_outside, said_of_absent, who_and_where
 from dsprof.findings.ends import (
     HANG,
     ended_launch,
@@ -25,7 +26,6 @@ from dsprof.findings.ends import (
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.last_seen import last_seen
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
@@ -150,16 +150,21 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         severity=Severity.CRITICAL,
         title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
         + when(row)
-        + (f": rank {behind} did not arrive" if behind is not None else ""),
+        + who_and_where(facts, absent)
+        + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
         summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
         if absent.empty
-        else f"{_ABSENT}{last_seen(facts, absent)} {_STACK}",
+        else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
-            _more_of(facts, rows["text"].astype("str")),
-            _ALIKE,
+            *(
+                (_more_of(facts, rows["text"].astype("str")),)
+                if absent.empty
+                else advice_on(facts, absent)
+            ),
+            *((_ALIKE,) if not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",
     )
@@ -335,12 +340,6 @@ def _layout(facts: Facts) -> Layout:
 def _told(facts: Facts) -> dict[str, Any]:
     """The settings of the launch that ended."""
     return config(facts.run.as_told, ended_launch(facts.run))
-
-
-_STACK = "Its own stack (py-spy dump --pid) says where it is, if it still runs."
-_ABSENT = (
-    "The others waited in a collective; its recording ends before that one, without a message."
-)
 
 
 def _report(ranks: int) -> str:

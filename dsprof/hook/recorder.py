@@ -25,6 +25,7 @@ from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
+from dsprof.recording.alive import whose_pids
 
 FOLDER: Final = "dsprof-run"
 BUDGET: Final = 0.003  # the share of a step's time that recording may cost
@@ -246,6 +247,7 @@ def _header() -> dict[str, Any]:
         "local_rank": _local_rank(),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "launch": _launch(),
+        "pids": whose_pids(),
         "versions": _versions(),
     }
 

@@ -1,10 +1,37 @@
-"""Which process of this host is writing a recording."""
+"""Whether the process of a recording is there."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from dsprof.recording.layout import stem_of
+
+
+def whose_pids() -> str:
+    """A word for what the numbers of processes count in: this start of this machine, and the
+    container or not; "" where the kernel does not tell.
+    """
+    with suppress(OSError, ValueError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - it is no path
+    return ""
+
+
+def is_gone(pid: int, pids: str) -> bool:
+    """Whether the process with this number, among those that `pids` (see `whose_pids`) names,
+    certainly is no more.
+    """
+    if not pids or pids != whose_pids():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it is another user's
+    return False
 
 
 def is_writing(pid: int, recording: Path) -> bool:

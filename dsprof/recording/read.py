@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.errors import DsprofError
-from dsprof.recording.alive import is_writing
+from dsprof.events import Class
+from dsprof.recording.alive import is_gone, is_writing
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
@@ -108,15 +109,17 @@ class Recording:
         return {"name": self.names.path.get(name), "seq": seq, "at": since}
 
     def phase(self) -> dict[str, Any] | None:
-        """The outermost phase that is open, or that was the last one: `name`, `over` (whether it
-        is), `at` (ns since 1970; when it began, or ended). None where the cell holds none, as in
-        recordings of older versions.
+        """The outermost phase that is open, or that was the last one: `name` and `class`, `over`
+        (whether it is), `at` (ns since 1970; when it began, or ended). None where the cell holds
+        none, as in recordings of older versions.
         """
         name, at, over = self._stream.phase()
         path = self.names.path.get(name)
         if path is None or self.ended:
             return None
-        return {"name": path, "over": over, "at": int(self.clock.utc(np.array([at], np.int64))[0])}
+        since = int(self.clock.utc(np.array([at], np.int64))[0])
+        class_ = self.names.class_.get(name, Class.OTHER)
+        return {"name": path, "class": str(class_), "over": over, "at": since}
 
     def close(self) -> None:
         self._stream.close()
@@ -134,6 +137,7 @@ class Recording:
             "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
             "killed": killed_at(Path(self.path)),
             "alive_at": time.time_ns() if self._is_being_written() else None,
+            "gone": self._is_gone(),
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),
             "phase": self.phase(),
@@ -145,6 +149,11 @@ class Recording:
         if self.ended or not isinstance(pid, int) or host != socket.gethostname():
             return False
         return is_writing(pid, Path(self.path))
+
+    def _is_gone(self) -> bool:
+        """Whether it is sure that its process is no more; else nothing is known."""
+        pid, pids = self.header.get("pid"), self.header.get("pids")
+        return isinstance(pid, int) and isinstance(pids, str) and is_gone(pid, pids)
 
     def launched(self, segment: int) -> None:
         """Set the launch of the run that it belongs to, before anything is read."""

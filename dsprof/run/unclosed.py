@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.events import Kind
+from dsprof.events import Class, Kind
 from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, OUTLIVED, Gone
 from dsprof.run.problems import OF_A_PEER, SEVERE
 from dsprof.run.table import of_kind, tidy
@@ -33,10 +33,17 @@ IDLE: Final = 60.0
 WAITED: Final = 5.0
 #: And longer than so many of their steps: none is that much longer than the others.
 STEPS: Final = 5
+#: A save, an evaluation or a generation may take as long as this, if nothing shows what is usual.
+LONG: Final = 600.0
+#: And no save takes so many times what the longest one before did.
+SAVES: Final = 20
 #: `dsprof attach` looks for new processes within so many seconds: they may be gone by then.
 LOOKING: Final = 1.0
 #: What a script exits with that was asked to end and says so.
 _ASKED: Final = 128 + signal.SIGTERM
+
+#: What no step needs, and what may take as long as it takes.
+_LONG: Final = ("evaluation", "generate")
 
 Process = Mapping[str, Any]
 
@@ -195,7 +202,7 @@ def _of_none_closed(
     was not seen to come first, so it is no reason to name that one.
     """
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
-    is_over = bool(followed or over)
+    is_over = bool(followed or over) or _ended_in_the_middle(still)
     if not is_over and any(process["idle"] < IDLE for process in still):
         return []
     absent = [process for process in still if not process["in_flight"]]
@@ -212,6 +219,17 @@ def _of_none_closed(
     if not is_over:
         return []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
+
+
+def _ended_in_the_middle(launch: list[Process]) -> bool:
+    """Whether all are gone, and one of them from a phase or a collective: then they did not just
+    skip Python's own end when they had done their work.
+    """
+    phases = (one.get("phase") for one in launch)
+    inside = any(phase and not phase["over"] for phase in phases)
+    return all(one.get("gone") for one in launch) and (
+        inside or any(one["in_flight"] for one in launch)
+    )
 
 
 def _last_sign(launch: list[Process], events: pd.DataFrame) -> int:
@@ -336,7 +354,18 @@ def _way(process: Process, events: pd.DataFrame, end: int, least: float) -> str:
     rows = _rows_of(events, process)
     last = rows["at"][rows["kind"] != Kind.GPU].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
-    return "absent" if waited >= least else "gone"
+    return "absent" if waited >= max(least, _usual(process, rows)) else "gone"
+
+
+def _usual(process: Process, rows: pd.DataFrame) -> float:
+    """Seconds that the phase which it is in may take, of one that takes long by its nature."""
+    phase = process.get("phase")
+    if not phase or phase["over"]:
+        return 0.0
+    if phase["class"] != Class.CHECKPOINT:
+        return LONG if phase["name"] in _LONG else 0.0
+    saves = rows["seconds"][(rows["raw"] == phase["name"]).fillna(value=False)]
+    return max(IDLE, SAVES * float(saves.max())) if saves.notna().any() else LONG
 
 
 def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
@@ -361,7 +390,8 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
         "ended": "no process of this launch closed its recording, and the launch is over",
         "gone": f"process {process['pid']} ended without closing its recording",
         "killed": f"process {process['pid']} was killed while its launch went on",
-        "absent": f"process {process['pid']} did not come to the collective the others waited in",
+        "absent": f"process {process['pid']}{_place(process)} did not come to the collective the "
+        "others waited in",
         "left": f"process {process['pid']} ended without an exception",
         "all left": "several processes ended at once, without an exception",
         "left alone": f"process {process['pid']} ended {_in_order(process)}, and others lost their "
@@ -372,6 +402,13 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
     row = _row(events, process, name, text + code, value)
     rank = pd.NA if way in ("ended", "all left") else process["rank"]
     return row | {"rank": rank, "at": _moment(process, way, row["at"])}
+
+
+def _place(process: Process) -> str:
+    phase = process.get("phase")
+    if not phase:
+        return ""
+    return f", which had ended {phase['name']}," if phase["over"] else f", in {phase['name']},"
 
 
 def _row(

@@ -1,0 +1,114 @@
+"""A recorded rank that did not come to the collective in which the others waited."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Class
+from dsprof.findings.evidence import whole
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice
+from dsprof.findings.last_seen import last_seen
+from dsprof.findings.stood import Stood, said_of_all, stood
+from dsprof.units import format_ranks, format_seconds
+
+_VERB: Final = {True: "has been", False: "was"}
+_WAITED: Final = "The others waited in a collective;"
+_SILENT: Final = f"{_WAITED} its recording ends before that one, without a message."
+_STACK: Final = "Its own stack (py-spy dump --pid) says where it is, if it still runs."
+_OF_EACH: Final = Advice(
+    "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
+)
+_OF_LOADER: Final = Advice(
+    "DataLoader(timeout=...)",
+    "",
+    "a minute or more, with workers",
+    "a batch that does not come is then an error that says so",
+)
+_OF_STORAGE: Final = Advice(
+    "file system of the checkpoint",
+    "",
+    "check from that host that it answers",
+    "a process that waits for a dead one cannot be looked into, nor killed",
+)
+
+
+def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
+    """Behind a title: `: rank 1 was in data for 17.9 s`."""
+    ranks = [int(rank) for rank in absent["rank"].dropna()]
+    if not ranks:
+        return ""
+    one = _stood_alone(facts, absent)
+    if one is None:
+        return f": {format_ranks(ranks)} did not arrive"
+    if one.over:
+        return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}"
+    if one.seconds is None:
+        return f": rank {one.rank} did not come out of {one.phase}"
+    return f": rank {one.rank} {_VERB[one.is_there]} in {one.phase}{one.lasted}"
+
+
+def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
+    """Where it stood and the others waited, as far as their recordings tell."""
+    one = _stood_alone(facts, absent)
+    if one is None:
+        return f"{_SILENT}{last_seen(facts, absent)} {_STACK}"
+    every = stood(facts, whole(absent["segment"].iloc[0]) or 0)
+    others = said_of_all(other for other in every if other.call)
+    return f"{_where(one)} {f'{others[0].upper()}{others[1:]}.' if others else _WAITED[:-1] + '.'}"
+
+
+def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
+    """How to see where it stands, and what helps where its phase says what it waits for."""
+    one = _stood_alone(facts, absent)
+    if one is None:
+        return (_OF_EACH,)
+    look = (_look_at(one),)
+    if one.over:
+        return look
+    if one.class_ == Class.DATA:
+        return (*look, _OF_LOADER)
+    return (*look, _OF_STORAGE) if one.class_ == Class.CHECKPOINT else look
+
+
+def is_outside(facts: Facts, absent: pd.DataFrame) -> bool:
+    """Whether it is known to be where no collective is: loading data, or saving."""
+    one = _stood_alone(facts, absent)
+    return one is not None and not one.over and one.class_ in (Class.DATA, Class.CHECKPOINT)
+
+
+def _stood_alone(facts: Facts, absent: pd.DataFrame) -> Stood | None:
+    """Where the only one that did not arrive stood; None where that is not known, or of several."""
+    if len(absent) != 1:
+        return None
+    row = absent.iloc[0]
+    told = stood(facts, whole(row["segment"]) or 0)
+    mine = (one for one in told if one.source == row["source"] and one.phase and not one.call)
+    return next((one for one in mine if one.rank is not None), None)
+
+
+def _where(one: Stood) -> str:
+    since = "" if one.silent is None else f" {format_seconds(one.silent)}"
+    if one.over:
+        place = f"between phases, after {one.phase}"
+        lasted = one.lasted if one.seconds is not None else ""
+        return (
+            f"Rank {one.rank} {_VERB[one.is_there]} {place},{lasted}: in the script's own code, or "
+            "in a library's, that is no phase of a recording."
+        ).replace(",:", ":")
+    if one.seconds is None:
+        entered = f", which it entered{since} before the others ended" if since else ""
+        return f"Rank {one.rank} did not come out of {one.phase}{entered}."
+    if one.is_there:
+        return f"Rank {one.rank} has been in {one.phase}{one.lasted}, and still is."
+    return f"Rank {one.rank} was in {one.phase}{one.lasted}, until it was ended."
+
+
+def _look_at(one: Stood) -> Advice:
+    who = f"where rank {one.rank} stands"
+    if one.is_there and one.pid:
+        return Advice(f"py-spy dump --pid {one.pid}", "", f"on {one.host}, now", f"shows {who}")
+    when = f"of rank {one.rank}, while it hangs"
+    return Advice("py-spy dump --pid", "", when, f"shows {who}")

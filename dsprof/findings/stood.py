@@ -1,0 +1,155 @@
+"""Where each recorded process stood when its launch hung or ended.
+
+A recording has a cell for the call and the phase that its process is in, which outlives the
+process (docs/recording.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.findings.facts import Facts
+from dsprof.recording.launches import NOT_FOUND
+from dsprof.units import format_ranks, format_seconds
+
+_NS: Final = 1e-9
+_UNCLOSED: Final = ("gone", "signal", "exit")
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """Where one process stood.
+
+    Attributes:
+        call: the collective that it waited in, "" if none.
+        phase: the outermost phase that it was in, or had been in last; "" if unknown.
+        over: whether that phase had ended.
+        since: when it came there, ns since 1970; 0 if unknown.
+        seconds: for how long, until it ended or now; None if nobody saw it.
+        silent: seconds from then to when the last of its launch is known to have been there; it
+            may itself have died meanwhile.
+        is_there: it is seen to be there now.
+    """
+
+    source: str
+    rank: int | None
+    host: str
+    pid: int | None
+    call: str
+    phase: str
+    class_: str
+    over: bool
+    since: int
+    seconds: float | None
+    silent: float | None
+    is_there: bool
+
+    @property
+    def lasted(self) -> str:
+        if self.seconds is not None:
+            return f" for {format_seconds(self.seconds)}"
+        return f" since {pd.Timestamp(self.since):%H:%M:%S} UTC" if self.since else ""
+
+    @property
+    def place(self) -> str:
+        """`waited in all_reduce, inside backward`, `was in data`, `was in no phase, after step`."""
+        if self.call:
+            inside = f", inside {self.phase}," if self.phase and not self.over else ""
+            return f"waited in {self.call}{inside}"
+        return f"was in no phase, after {self.phase}," if self.over else f"was in {self.phase}"
+
+
+def stood(facts: Facts, segment: int) -> list[Stood]:
+    """Where the processes of a launch stood that did not end their recordings, as far as these
+    tell.
+    """
+    launch = [
+        one for one in facts.run.meta.get("recordings") or () if one.get("segment") == segment
+    ]
+    sign = _last_sign(launch)
+    found = [_stood(one, sign) for one in launch if not one.get("ended")]
+    return [one for one in found if one.phase or one.call]
+
+
+def stood_of(facts: Facts, row: pd.Series[Any]) -> Stood | None:
+    """Where the process of this problem stood."""
+    if pd.isna(row["segment"]):
+        return None
+    told = stood(facts, int(row["segment"]))
+    return next((one for one in told if one.source == row["source"]), None)
+
+
+def said_of_dead(facts: Facts, row: pd.Series[Any]) -> str:
+    """A sentence behind a blank: where a process that died stood, or all of a launch, if the
+    problem is theirs.
+    """
+    if pd.isna(row["segment"]) or row["kind"] not in _UNCLOSED:
+        return ""
+    if pd.isna(row["rank"]):
+        every = said_of_all(stood(facts, int(row["segment"])))
+        return f" Before that, {every}." if every else ""
+    one = stood_of(facts, row)
+    return f" Before that, it {one.place}{one.lasted}.".replace(",.", ".") if one else ""
+
+
+def said_of_all(every: Iterable[Stood]) -> str:
+    """One sentence: `Rank 1 was in data for 17.9 s; rank 0 waited in ...`; "" of none."""
+    places: dict[str, list[Stood]] = {}
+    for one in every:
+        places.setdefault(one.place, []).append(one)
+    said = [_said(place, ones) for place, ones in places.items()]
+    return "; ".join(said)
+
+
+def _said(place: str, ones: list[Stood]) -> str:
+    """Of some processes at the same place, with the longest time of them."""
+    ranks = [one.rank for one in ones if one.rank is not None]
+    who = format_ranks(ranks) if ranks else "a process"
+    verb, _, rest = place.partition(" ")
+    verb = "were" if verb == "was" and len(ranks) > 1 else verb
+    longest = min(ones, key=lambda one: one.since)
+    lasted = f", one of them{longest.lasted}" if len(ones) > 1 else longest.lasted
+    return f"{who} {verb} {rest}{lasted if longest.lasted else ''}".rstrip(",")
+
+
+def _stood(process: Mapping[str, Any], sign: int) -> Stood:
+    flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
+    since = flight.get("at") if flight else phase.get("at")
+    return Stood(
+        source=str(process.get("source")),
+        rank=process.get("rank"),
+        host=str(process.get("host") or ""),
+        pid=process.get("pid"),
+        call=str(flight.get("name") or ""),
+        phase=str(phase.get("name") or ""),
+        class_=str(phase.get("class") or ""),
+        over=bool(phase.get("over")),
+        since=since or 0,
+        seconds=_between(since, _until(process)),
+        silent=_between(since, max(sign, _until(process))),
+        is_there=bool(process.get("alive_at")),
+    )
+
+
+def _between(since: int | None, until: int) -> float | None:
+    return (until - since) * _NS if since and until > since else None
+
+
+def _until(process: Mapping[str, Any]) -> int:
+    """When it was there, or ended, as somebody saw; ns since 1970, 0 if nobody did."""
+    gone = process.get("killed")
+    seen = gone.at if gone and gone.signal != NOT_FOUND else 0
+    return int(process.get("alive_at") or seen or 0)
+
+
+def _last_sign(launch: Iterable[Mapping[str, Any]]) -> int:
+    """When the last of a launch is known to have been there: who stood still was waited for."""
+    ends = [
+        one.get(name) or 0 for one in launch for name in ("ended_at", "over_at", "alive_at")
+    ]
+    waits = [(one.get("in_flight") or {}).get("at") or 0 for one in launch]
+    return max([*map(int, ends), *map(int, waits)], default=0)
