@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import pandas as pd
@@ -19,7 +19,7 @@ class Stretch(NamedTuple):
     """A time in which a rank was in the same innermost phase or call; ns.
 
     `parts` is how many shorter ones it stands for: `path` and `class_` are then those that took
-    most of it.
+    most of it. `is_open`: it had not ended.
     """
 
     begin: int
@@ -27,6 +27,7 @@ class Stretch(NamedTuple):
     path: str
     class_: str
     parts: int = 1
+    is_open: bool = False
 
 
 def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int, list[Stretch]]:
@@ -55,6 +56,49 @@ def lanes(moments: pd.DataFrame, *, each_from_its_own: bool = False) -> dict[int
             for one in _innermost(_intervals(rows), begin, end)
         ]
     return found
+
+
+class Left(NamedTuple):
+    """What is known of a rank in a step that it did not end; ns since 1970.
+
+    Attributes:
+        begin: when the step before ended.
+        until: when the rank was last known to be there.
+        open: phases and calls that had not ended, outer ones first, until `until`.
+        lost: what was before that and is not recorded was not written any more.
+    """
+
+    begin: int
+    until: int
+    open: tuple[Stretch, ...] = ()
+    lost: int = 0
+
+
+def unfinished(moments: pd.DataFrame, left: Mapping[int, Left]) -> dict[int, list[Stretch]]:
+    """For each rank what it did in a step that did not end, ns since the first rank began it; with
+    a hole where nothing of it is known.
+
+    Args:
+        moments: of the steps that some of the ranks did not end.
+        left: by rank.
+    """
+    zero = min((one.begin for one in left.values()), default=0)
+    parts = moments[moments["what"] != STEP]
+    return {
+        rank: [
+            one._replace(begin=one.begin - zero, end=one.end - zero)
+            for one in _with_open(_intervals(parts[parts["rank"] == rank]), of)
+        ]
+        for rank, of in sorted(left.items())
+    }
+
+
+def _with_open(known: list[Stretch], left: Left) -> list[Stretch]:
+    intervals = sorted([*known, *left.open], key=lambda one: (one.begin, -one.end))
+    ran = _innermost(intervals, left.begin, left.until)
+    if left.open and ran and ran[-1].path == left.open[-1].path:
+        ran[-1] = ran[-1]._replace(is_open=True)
+    return [one for one in ran if one.path or one.begin >= left.lost]
 
 
 def _intervals(rows: pd.DataFrame) -> list[Stretch]:
@@ -113,4 +157,5 @@ def _joined(stretches: list[Stretch]) -> Stretch:
     class_ = max(taken, key=taken.__getitem__)
     longest = max((s for s in stretches if s.class_ == class_), key=lambda s: s.end - s.begin)
     parts = sum(one.parts for one in stretches)
-    return Stretch(stretches[0].begin, stretches[-1].end, longest.path, class_, parts)
+    is_open = stretches[-1].is_open
+    return Stretch(stretches[0].begin, stretches[-1].end, longest.path, class_, parts, is_open)

@@ -95,7 +95,8 @@ def _trace(
 
 
 def _name(one: Stretch) -> str:
-    return plain(one.path.rpartition("/")[2]) if one.path else ""
+    name = plain(one.path.rpartition("/")[2]) if one.path else ""
+    return f"{name}, not ended" if one.is_open else name
 
 
 def _said(rank: int, one: Stretch) -> str:
@@ -103,4 +104,5 @@ def _said(rank: int, one: Stretch) -> str:
     if one.parts > 1:
         what = f"{one.parts:,} short ones, most of that {what}"
     begin, taken = (format_seconds(ns * _NS) for ns in (one.begin, one.end - one.begin))
-    return f"rank {rank} · {what}<br>{taken}, {begin} after the step began"
+    ended = ", not ended" * one.is_open
+    return f"rank {rank} · {what}<br>{taken}{ended}, {begin} after the step began"

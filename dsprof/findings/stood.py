@@ -17,6 +17,7 @@ from dsprof.recording.launches import NOT_FOUND
 from dsprof.units import format_ranks, format_seconds
 
 _NS: Final = 1e-9
+_WORTH: Final = 0.1  #: seconds; moments in the cell are known to 2 ms
 _UNCLOSED: Final = ("gone", "signal", "exit")
 
 
@@ -25,10 +26,10 @@ class Stood:
     """Where one process stood.
 
     Attributes:
-        call: the collective that it waited in, "" if none.
+        call: the collective that it waited in, "" if none, and when that wait began.
         phase: the outermost phase that it was in, or had been in last; "" if unknown.
-        over: whether that phase had ended.
-        since: when it came there, ns since 1970; 0 if unknown.
+        over: whether that phase had ended, and when that was, or when it began.
+        until: when it was last seen to be there, or ended.
         seconds: for how long, until it ended or now; None if nobody saw it.
         silent: seconds from then to when the last of its launch is known to have been there; it
             may itself have died meanwhile.
@@ -43,24 +44,31 @@ class Stood:
     phase: str
     class_: str
     over: bool
-    since: int
+    call_at: int  # ns since 1970, like the others; 0 if unknown
+    phase_at: int
+    until: int
     seconds: float | None
     silent: float | None
     is_there: bool
 
     @property
+    def since(self) -> int:
+        """When it came to the innermost of the two."""
+        return self.call_at if self.call else self.phase_at
+
+    @property
     def lasted(self) -> str:
         if self.seconds is not None:
-            return f" for {format_seconds(self.seconds)}"
+            return f" for {format_seconds(self.seconds)}" if self.seconds >= _WORTH else ""
         return f" since {pd.Timestamp(self.since):%H:%M:%S} UTC" if self.since else ""
 
     @property
     def place(self) -> str:
-        """`waited in all_reduce, inside backward`, `was in data`, `was in no phase, after step`."""
+        """`waited in all_reduce, inside backward`, `was in data`, `was between phases, after step`."""
         if self.call:
             inside = f", inside {self.phase}," if self.phase and not self.over else ""
             return f"waited in {self.call}{inside}"
-        return f"was in no phase, after {self.phase}," if self.over else f"was in {self.phase}"
+        return f"was between phases, after {self.phase}," if self.over else f"was in {self.phase}"
 
 
 def stood(facts: Facts, segment: int) -> list[Stood]:
@@ -118,7 +126,8 @@ def _said(place: str, ones: list[Stood]) -> str:
 
 def _stood(process: Mapping[str, Any], sign: int) -> Stood:
     flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
-    since = flight.get("at") if flight else phase.get("at")
+    call_at, phase_at = int(flight.get("at") or 0), int(phase.get("at") or 0)
+    since = call_at if flight else phase_at
     return Stood(
         source=str(process.get("source")),
         rank=process.get("rank"),
@@ -128,14 +137,16 @@ def _stood(process: Mapping[str, Any], sign: int) -> Stood:
         phase=str(phase.get("name") or ""),
         class_=str(phase.get("class") or ""),
         over=bool(phase.get("over")),
-        since=since or 0,
+        call_at=call_at,
+        phase_at=phase_at,
+        until=_until(process) or sign,
         seconds=_between(since, _until(process)),
         silent=_between(since, max(sign, _until(process))),
         is_there=bool(process.get("alive_at")),
     )
 
 
-def _between(since: int | None, until: int) -> float | None:
+def _between(since: int, until: int) -> float | None:
     return (until - since) * _NS if since and until > since else None
 
 

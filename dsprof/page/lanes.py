@@ -12,6 +12,7 @@ from dsprof.analysis.lanes import Stretch, lanes
 from dsprof.charts import step_lanes
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Section, Table
+from dsprof.page.unfinished import unfinished_step
 from dsprof.units import format_ranks, format_seconds
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _NS: Final = 1e-9
 
 
 def lanes_section(run: Run) -> Section:
-    """A step that took as long as most, and the longest one, of a recording."""
+    """A step that took as long as most, the longest one, and the one in which a hang or a death
+    ended the run, of a recording.
+    """
     title = "One step as it ran"
     facts = run.judged[0]
     why = _why_not(facts)
@@ -48,7 +51,18 @@ def lanes_section(run: Run) -> Section:
     if longest["seconds"].iloc[0] > _LONGER * median:
         slow = _drawn(facts, longest)
         charts += [_chart(facts, "lanes-longest", *slow, "the longest")] if slow else []
-    return Section("lanes", title, lead=_lead(facts), charts=charts)
+    return Section("lanes", title, lead=_lead(facts), charts=[*_unfinished(facts), *charts])
+
+
+def _unfinished(facts: Facts) -> list[Chart]:
+    found = unfinished_step(facts, _ranks(facts)) if _clocks_agree(facts) else None
+    if found is None:
+        return []
+    label = (
+        f"Step {found.step:,}, in which training stopped. A rank's last bar ends where the rank was "
+        "last seen. What is blank was not written any more."
+    )
+    return [Chart("lanes-unfinished", step_lanes(found.lanes), label, _table(found.lanes))]
 
 
 def _why_not(facts: Facts) -> str:
@@ -134,7 +148,7 @@ def _chart(
 
 
 def _table(found: dict[int, list[Stretch]]) -> Table:
-    width = max(lane[-1].end for lane in found.values())
+    width = max(one.end for lane in found.values() for one in lane)
     rows = [
         (rank, one)
         for rank, lane in found.items()
@@ -149,7 +163,7 @@ def _table(found: dict[int, list[Stretch]]) -> Table:
             [
                 Cell(str(rank)),
                 Cell(begin),
-                Cell(length),
+                Cell(f"{length}, not ended" if one.is_open else length),
                 Cell(one.path or "no phase", role=one.class_),
             ]
             for (rank, one), begin, length in zip(rows[:_ROWS], begins, lengths, strict=False)
