@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.gaps import gaps
+from dsprof.analysis.turns import is_foreign, turns
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
+from dsprof.run import Run
 from dsprof.units import format_seconds, format_share
 
 _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
@@ -92,7 +94,7 @@ def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place
         inside: a phase; what its own parts do not cover, then.
     """
     run = facts.run
-    if not run.is_recording or facts.engine is not None:
+    if not run.is_recording:
         return None
     found = _gaps(facts, ranks, inside)
     total = float(found["seconds"].sum())
@@ -113,6 +115,12 @@ def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place
     return replace(place, proof=(row_evidence(longest, f"{much}, longest of some steps"),))
 
 
+def _own(found: pd.DataFrame) -> pd.DataFrame:
+    """Those that are time of the engine itself, where several take turns: its turn begins where
+    the last phase of another one ended."""
+    return found[[not is_foreign(name) for name in found.index.get_level_values("after")]]
+
+
 def _last(found: pd.DataFrame) -> str:
     """The phase that nearly all steps end with, else ""."""
     ends = found["count"].xs("", level="after")
@@ -123,12 +131,16 @@ def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:
     """Those of some of the steps that findings are about."""
     steps = facts.steps
     which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
+    if facts.engine is not None:  # every second step may always be the same one of a turn
+        which = np.sort(np.random.default_rng(0).permutation(len(steps))[: len(which)])
     known = sorted(facts.run.phases["rank"].dropna().unique().tolist())
     some = {*known[:: max(1, -(-len(known) // _RANKS))], *ranks}
-    moments = facts.run.moments(steps.iloc[which], ranks=some, outer=not inside)
+    look = Run.moments if facts.engine is None else turns
+    moments = look(facts.run, steps.iloc[which], ranks=some, outer=not inside)
     if not ranks:
-        return gaps(moments, inside)
+        return _own(gaps(moments, inside))
     late = moments["rank"].isin(ranks)
-    found, usual = gaps(moments[late], inside), gaps(moments[~late], inside)["seconds"]
+    found = _own(gaps(moments[late], inside))
+    usual = _own(gaps(moments[~late], inside))["seconds"]
     beyond = found["seconds"].sub(usual.reindex(found.index, fill_value=0.0)).clip(lower=0.0)
     return found.assign(seconds=beyond).sort_values("seconds", ascending=False)

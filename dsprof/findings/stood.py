@@ -64,7 +64,9 @@ class Stood:
 
     @property
     def place(self) -> str:
-        """`waited in all_reduce, inside backward`, `was in data`, `was between phases, after step`."""
+        """`waited in all_reduce, inside backward`, `was in data`, `was between phases, after
+        step`.
+        """
         if self.call:
             inside = f", inside {self.phase}," if self.phase and not self.over else ""
             return f"waited in {self.call}{inside}"
@@ -159,8 +161,6 @@ def _until(process: Mapping[str, Any]) -> int:
 
 def _last_sign(launch: Iterable[Mapping[str, Any]]) -> int:
     """When the last of a launch is known to have been there: who stood still was waited for."""
-    ends = [
-        one.get(name) or 0 for one in launch for name in ("ended_at", "over_at", "alive_at")
-    ]
+    ends = [one.get(name) or 0 for one in launch for name in ("ended_at", "over_at", "alive_at")]
     waits = [(one.get("in_flight") or {}).get("at") or 0 for one in launch]
     return max([*map(int, ends), *map(int, waits)], default=0)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.lanes import Stretch, lanes
+from dsprof.analysis.turns import turns
 from dsprof.charts import step_lanes
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Section, Table
@@ -33,12 +34,11 @@ def lanes_section(run: Run) -> Section:
     ended the run, of a recording.
     """
     title = "One step as it ran"
-    facts = run.judged[0]
+    facts = min(run.judged, key=lambda one: len(one.own_steps))  # a whole turn of all engines
     why = _why_not(facts)
     if why:
         return Section("lanes", title, why=why)
-    steps = facts.own_steps.loc[facts.series.index]
-    steps = steps[steps["seconds"].notna()]
+    steps = _steps(facts)
     median = float(steps["seconds"].median())
     last = steps.tail(_LAST)
     last = last[(last["seconds"] / median).between(1 / _LONGER, _LONGER)]
@@ -58,19 +58,28 @@ def _unfinished(facts: Facts) -> list[Chart]:
     found = unfinished_step(facts, _ranks(facts)) if _clocks_agree(facts) else None
     if found is None:
         return []
+    launch = words.launch_of(facts.run.steps, pd.DataFrame({"segment": [found.segment]}))
+    of = f" of {launch}" if launch else ""
     label = (
-        f"Step {found.step:,}, in which training stopped. A rank's last bar ends where the rank was "
+        f"Step {found.step:,}{of}, in which training stopped. A rank's last bar ends where it was "
         "last seen. What is blank was not written any more."
     )
     return [Chart("lanes-unfinished", step_lanes(found.lanes), label, _table(found.lanes))]
 
 
 def _why_not(facts: Facts) -> str:
-    if facts.engine is not None:
-        return "Several engines train, of which one step alone may show holes."
     if not _ranks(facts):
         return "The recording does not say of which rank it is."
     return "" if facts.series["seconds"].notna().any() else "No step was recorded to its end."
+
+
+def _steps(facts: Facts) -> pd.DataFrame:
+    """Those with a length; where engines take turns, that is from the end of the one before."""
+    steps = facts.own_steps.loc[facts.series.index]
+    if facts.engine is not None:
+        apart = steps["at"].diff().dt.total_seconds()
+        steps = steps.assign(seconds=apart.where(steps["step"].diff().eq(1)))
+    return steps[steps["seconds"].notna()]
 
 
 def _nearest(steps: pd.DataFrame, seconds: float) -> pd.DataFrame:
@@ -86,12 +95,18 @@ def _drawn(facts: Facts, steps: pd.DataFrame) -> Drawn | None:
     """The first of the steps that can be drawn."""
     for place in range(len(steps)):
         row = steps.iloc[[place]]
-        moments = facts.run.moments(row, ranks=_ranks(facts))
+        moments = _moments(facts, row)
         apart = _on_device(facts) or not _clocks_agree(facts)
         found = lanes(moments, each_from_its_own=apart) if len(moments) else {}
         if found:
             return row.iloc[0], found
     return None
+
+
+def _moments(facts: Facts, step: pd.DataFrame) -> pd.DataFrame:
+    if facts.engine is not None:
+        return turns(facts.run, step, _ranks(facts))
+    return facts.run.moments(step, ranks=_ranks(facts))
 
 
 def _ranks(facts: Facts) -> list[int]:
@@ -141,6 +156,11 @@ def _chart(
     launch = words.launch_of(facts.run.steps, facts.series)
     of = f" of {launch}" if launch else ""
     label = f"Step {int(step['step']):,}{of}, {which}: {took}."
+    if facts.engine is not None:
+        label = (
+            f"Step {int(step['step']):,} of engine {facts.engine}{of}, with what the other engines "
+            f"did since the one before ended, {which}: {took}."
+        )
     left_out = sorted(set(_ranks(facts)) - set(found))
     if left_out:
         label += f" Without {format_ranks(left_out)}, whose end of it is not recorded."

@@ -20,8 +20,9 @@ _NS: Final = 1e-9
 
 
 class Unfinished(NamedTuple):
-    """What each rank did from the beginning of this step on."""
+    """What each rank did from the beginning of this step of a launch on."""
 
+    segment: int
     step: int
     lanes: dict[int, list[Stretch]]
 
@@ -55,7 +56,7 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
         return None  # nobody saw how long that was: all were ended by an unseen hand
     lanes = unfinished(moments[moments["step"] >= step], left)
     is_seen = any(one.path for lane in lanes.values() for one in lane)
-    return Unfinished(step, lanes) if is_seen else None
+    return Unfinished(segment, step, lanes) if is_seen else None
 
 
 def _last_steps(facts: Facts, launch: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -73,9 +74,7 @@ def _ends(moments: pd.DataFrame, step: int) -> dict[int, int]:
     return dict(zip(rows["rank"].astype(int), ends.astype(int), strict=True))
 
 
-def _left(
-    process: Mapping[str, Any], stands: Stood | None, begin: int, late: int
-) -> Left | None:
+def _left(process: Mapping[str, Any], stands: Stood | None, begin: int, late: int) -> Left | None:
     """What is known of a rank; `begin` is 0 if it is not known when its step before ended."""
     if process.get("ended"):
         return Left(begin, int(process["ended_at"]) - late) if begin else None
@@ -93,4 +92,4 @@ def _left(
 def _late(meta: Mapping[str, Any], host: str) -> int:
     """Nanoseconds by which the clock of a host is ahead of the first one's."""
     clocks = meta.get("clocks") or {}
-    return round(clocks.get(host, {}).get("ahead", 0.0) / _NS)
+    return round(float(clocks.get(host, {}).get("ahead", 0.0)) / _NS)

@@ -201,7 +201,9 @@ class Ring:
         """The in-flight cell in the file; plain memory if it cannot be mapped."""
         if self._maps:
             try:
-                return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + CELL_SIZE].cast("Q")
+                return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[
+                    CELL : CELL + CELL_SIZE
+                ].cast("Q")
             except (OSError, ValueError):
                 pass
         return _blank_cell()

@@ -1,0 +1,91 @@
+"""Steps of one of several engines that take turns, with what the others did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.run.moments import STEP, UNKNOWN
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+_KEY: Final = ["segment", "engine", "step"]
+_OF: Final = " of engine "
+
+
+def turns(
+    run: Run, steps: pd.DataFrame, ranks: Collection[int] | None = None, *, outer: bool = False
+) -> pd.DataFrame:
+    """Like `Run.moments` of these steps of one engine, but each from when this engine's step before
+    ended on that rank. What other engines did in that time is part of the step; its `path` ends
+    with ` of engine 1`, its `engine` is theirs. Steps of which that is not known are left out.
+
+    Args:
+        steps: rows of `Run.steps`, of one launch and engine.
+        ranks: those that are wanted; None for all.
+        outer: leave out what lies inside phases.
+    """
+    if steps.empty:
+        return run.moments(steps, ranks)
+    before = steps.assign(step=steps["step"] - 1)
+    asked = pd.concat([before[_KEY], steps[_KEY], _others(run, steps)]).drop_duplicates()
+    moments = run.moments(asked, ranks, outer=outer)
+    mine = moments["engine"] == steps["engine"].iloc[0]
+    whole = moments[mine & (moments["what"] == STEP)]
+    parts = moments[moments["what"] != STEP]
+    foreign = ~mine[parts.index]
+    suffix = _OF + parts["engine"].astype("str")
+    parts = parts.assign(path=parts["path"].where(~foreign, parts["path"] + suffix))
+    wanted = set(steps["step"].astype(int))
+    found = [
+        one
+        for rank, rows in whole.groupby("rank")
+        for one in _of_rank(rows, parts[parts["rank"] == rank], wanted)
+    ]
+    return pd.concat(found, ignore_index=True) if found else moments[:0]
+
+
+def is_foreign(path: str) -> bool:
+    """Whether it is, in `turns`, of another engine than the steps."""
+    return _OF in path
+
+
+def _others(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps of other engines that may have been under way meanwhile: one of them may have ended
+    later."""
+    segment, engine = steps["segment"].iloc[0], steps["engine"].iloc[0]
+    every = run.steps[run.steps["segment"] == segment]
+    own = every[every["engine"] == engine].sort_values("step")
+    since = own.set_index("step")["at"].shift()
+    found = []
+    foreign = every[every["engine"] != engine].sort_values("at")
+    for _, rows in foreign.groupby("engine"):
+        at = rows["at"].to_numpy()
+        for step, end in zip(steps["step"], steps["at"], strict=True):
+            first, last = np.searchsorted(at, [np.datetime64(since[step]), np.datetime64(end)])
+            found.append(rows.iloc[max(0, first - 1) : last + 2])
+    return pd.concat(found)[_KEY] if found else steps[_KEY][:0]
+
+
+def _of_rank(
+    whole: pd.DataFrame, parts: pd.DataFrame, wanted: Collection[int]
+) -> list[pd.DataFrame]:
+    """For each wanted step of a rank one row of it, and its parts."""
+    ends = whole["begin"] + (whole["seconds"] * 1e9).round().astype("int64")
+    end_of = dict(zip(whole["step"].astype(int), ends.astype(int), strict=True))
+    found = []
+    for place in range(len(whole)):
+        row = whole.iloc[[place]]
+        step = int(row["step"].iloc[0])
+        begin, end = end_of.get(step - 1), end_of[step]
+        if step not in wanted or begin is None:
+            continue
+        inside = parts["begin"].between(begin, end, inclusive="left")
+        lost = parts["begin"].eq(UNKNOWN) & parts["step"].eq(step)
+        some = parts[inside | lost].assign(step=step)
+        found += [row.assign(begin=begin, seconds=(end - begin) * 1e-9), some]
+    return found
