@@ -80,7 +80,7 @@ class RankRow:
     #: tells of waiting: own work beyond the median rank's.
     late_by: float | None
     waits: float | None  # in collectives and for peers
-    operation: str | None  # what it is in, where it is silent or died
+    operation: str | None  # collective or phase that it is in, where it is silent or died
 
 
 @dataclass(frozen=True, slots=True)

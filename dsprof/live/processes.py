@@ -48,7 +48,8 @@ class Process:
             long.
         step: the last one that ended, None before the first.
         grown: `time.time()` of when its recording last grew, as far as that was seen.
-        operation: what it is, or died, in.
+        operation: the collective that it is, or died, in.
+        phase: the outermost phase that it is in, "no phase" between two; None if unknown.
         gone: how it ended; None where nobody who started it saw that, or it closed its recording.
     """
 
@@ -62,6 +63,7 @@ class Process:
     seconds: float = 0.0  # of its last step
     at: Any = None  # time of its last row
     operation: str | None = None
+    phase: str | None = None
     reached: bool = False  # its end was read up to once
     met: bool = False  # it was seen to run on this machine
     victim: bool = False  # another one of its launch had died before
@@ -88,11 +90,13 @@ class Process:
     def look(self, now: float) -> None:
         """Find out what became of it."""
         if self.recording.ended:
-            self.state, self.operation = "ended", None
+            self.state, self.operation, self.phase = "ended", None, None
             return
         self.grown = min(self.grown, now)  # clocks of file servers go before, clocks are set back
         flight = self.recording.in_flight()
         self.operation = flight["name"] if flight else None
+        phase = self.recording.phase()
+        self.phase = None if phase is None else "no phase" if phase["over"] else phase["name"]
         idle = now - self.grown
         here = self.host == _hostname() and self.pid is not None
         there = here and self.pid is not None and _runs(self.pid, self.begun)
@@ -114,6 +118,11 @@ class Process:
         if self.gone is None:
             gone = killed_at(Path(self.recording.path))
             self.gone = None if gone is None or gone.signal == NOT_FOUND else gone
+
+    @property
+    def place(self) -> str | None:
+        """What it is, or died, in: a collective, else a phase; None if unknown."""
+        return self.operation or self.phase
 
     @property
     def signal(self) -> int:
@@ -212,7 +221,7 @@ def deaths(processes: Iterable[Process]) -> pa.Table:
 
 
 def _death(process: Process) -> dict[str, Any]:
-    inside = f" in {process.operation}" if process.operation else ""
+    inside = f" in {process.place}" if process.place else ""
     word = "killed-by-launcher" if process.victim else "gone"
     return {
         "segment": process.segment,

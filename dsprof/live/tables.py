@@ -139,7 +139,7 @@ def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) 
         phases=means.phases.get(rank, means.nothing),
         late_by=means.late_by.get(rank),
         waits=waits,
-        operation=process.operation if process is not None and quiet else None,
+        operation=process.place if process is not None and quiet else None,
     )
 
 

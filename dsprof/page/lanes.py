@@ -60,9 +60,12 @@ def _unfinished(facts: Facts) -> list[Chart]:
         return []
     launch = words.launch_of(facts.run.steps, pd.DataFrame({"segment": [found.segment]}))
     of = f" of {launch}" if launch else ""
+    since = f"Step {found.step + 1:,}{of}, in which training stopped"
+    if facts.engine is not None:
+        since = f"Since step {found.step:,} of engine {found.engine}{of}, until training stopped"
     label = (
-        f"Step {found.step:,}{of}, in which training stopped. A rank's last bar ends where it was "
-        "last seen. What is blank was not written any more."
+        f"{since}. A rank's last bar ends where it was last seen. What is blank was not written "
+        "any more."
     )
     return [Chart("lanes-unfinished", step_lanes(found.lanes), label, _table(found.lanes))]
 

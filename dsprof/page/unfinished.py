@@ -20,16 +20,17 @@ _NS: Final = 1e-9
 
 
 class Unfinished(NamedTuple):
-    """What each rank did from the beginning of this step of a launch on."""
+    """What each rank did since it ended the last step of a launch that all of them ended."""
 
     segment: int
+    engine: int
     step: int
     lanes: dict[int, list[Stretch]]
 
 
 def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
-    """The step after the last one that all of `ranks` ended, as far as their recordings tell; None
-    if nothing ended the launch.
+    """Since the last step that all of `ranks` ended, as far as their recordings tell; None if
+    nothing ended the launch, or nobody saw how long its last phases were.
     """
     if first_failure(facts.run) is None:
         return None
@@ -40,38 +41,58 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
         if one.get("segment") == segment and one.get("rank") in ranks
     ]
     last = _last_steps(facts, launch)
-    if not last:
+    if last.empty:
         return None
-    step = min(last) + 1
-    some = pd.DataFrame({"segment": segment, "engine": 0, "step": range(step - 1, max(last) + 2)})
-    moments = facts.run.moments(some, ranks=[one["rank"] for one in launch])
-    ends, stands = _ends(moments, step - 1), {one.source: one for one in stood(facts, segment)}
+    moments = facts.run.moments(_since(last, segment), ranks=[one["rank"] for one in launch])
+    ends = _ends(moments, last)
+    stands = {one.source: one for one in stood(facts, segment)}
     left = {}
     for one in launch:
         late = _late(facts.run.meta, str(one.get("host")))
-        known = _left(one, stands.get(str(one["source"])), ends.get(one["rank"], 0), late)
+        begin = int(ends["end"].get(one["rank"], 0))
+        known = _left(one, stands.get(str(one["source"])), begin, late)
         if known is not None and known.until > known.begin:
             left[int(one["rank"])] = known
     if any(one.begin >= one.end for known in left.values() for one in known.open):
-        return None  # nobody saw how long that was: all were ended by an unseen hand
-    lanes = unfinished(moments[moments["step"] >= step], left)
-    is_seen = any(one.path for lane in lanes.values() for one in lane)
-    return Unfinished(segment, step, lanes) if is_seen else None
+        return None  # all were ended by an unseen hand
+    lanes = unfinished(moments, left)
+    if not any(one.path for lane in lanes.values() for one in lane):
+        return None
+    return Unfinished(segment, int(ends["engine"].iloc[0]), int(ends["step"].iloc[0]), lanes)
 
 
-def _last_steps(facts: Facts, launch: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The last step that each of these processes ended."""
+def _last_steps(facts: Facts, launch: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Of each engine the `first` and `last` of the last steps that these processes ended."""
     told = facts.run.told
     rows = told[told["source"].isin([one["source"] for one in launch]).to_numpy(dtype=bool)]
     rows = rows[(rows["name"] == "step_seconds").to_numpy(dtype=bool)]
-    return rows.groupby("source", observed=True)["step"].max().astype(int).tolist()
+    last = rows.groupby(["source", "engine"], observed=True)["step"].max().astype(int)
+    by = last.groupby("engine")
+    return pd.DataFrame({"first": by.min(), "last": by.max()})
 
 
-def _ends(moments: pd.DataFrame, step: int) -> dict[int, int]:
-    """When each rank ended a step."""
-    rows = moments[(moments["what"] == STEP) & (moments["step"] == step)]
-    ends = rows["begin"] + (rows["seconds"] / _NS).round().astype("int64")
-    return dict(zip(rows["rank"].astype(int), ends.astype(int), strict=True))
+def _since(last: pd.DataFrame, segment: int) -> pd.DataFrame:
+    """Those steps, and all behind them."""
+    return pd.DataFrame(
+        [
+            (segment, engine, step)
+            for engine, first, end in last.itertuples()
+            for step in range(first, end + 2)
+        ],
+        columns=["segment", "engine", "step"],
+    )
+
+
+def _ends(moments: pd.DataFrame, last: pd.DataFrame) -> pd.DataFrame:
+    """By rank the last step that all ended, and when it did; of several engines, that of the one
+    that was the last to end one.
+    """
+    rows = moments[moments["what"] == STEP]
+    rows = rows[rows["step"].eq(rows["engine"].map(last["first"]))]
+    rows = rows.assign(end=rows["begin"] + (rows["seconds"] / _NS).round().astype("int64"))
+    latest = rows.loc[rows["end"] == rows["end"].max(), "engine"]
+    mine: pd.DataFrame = rows[rows["engine"].isin(latest.head(1))].set_index("rank")
+    return mine
 
 
 def _left(process: Mapping[str, Any], stands: Stood | None, begin: int, late: int) -> Left | None:
