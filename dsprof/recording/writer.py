@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
@@ -72,7 +71,7 @@ class Writer:
         self._ids: dict[tuple[str, int], int] = {}
         self._numbers = itertools.count(1)
         self._clock_ns = self.flushed_ns
-        self._busy = threading.Lock()
+        self._turns: list[object] = []  # who writes, and behind it who came meanwhile
         self._is_to_close = False
         _WRITERS.add(self)
 
@@ -310,14 +309,31 @@ class Writer:
         Raises:
             DsprofError: the file cannot be written. It remains readable; the waiting rows are lost.
         """
-        if not self._busy.acquire(blocking=False):
-            return
         try:
-            self._flush()
+            self._alone(self._flush)
         finally:
-            self._busy.release()
             if self._is_to_close:
                 self.close()
+
+    def _alone(self, action: Callable[[], None]) -> None:
+        """Run `action` unless one is running already, which may be the one that a signal handler
+        interrupted.
+
+        No lock: Ctrl-C between acquiring it and the `try` behind would leave it locked for ever.
+        For the same reason a turn is taken back twice.
+        """
+        mine, turns = object(), self._turns
+        try:
+            try:
+                turns.append(mine)
+                if turns[0] is mine:
+                    action()
+            finally:
+                if mine in turns:
+                    turns.remove(mine)
+        finally:
+            if mine in turns:
+                turns.remove(mine)
 
     def _flush(self) -> None:
         self.flushed_ns = now = time.perf_counter_ns()
@@ -352,22 +368,24 @@ class Writer:
         still needs its file, whose descriptor may by then belong to another file.
         """
         self._is_to_close = True  # first: another thread's flush may be just about to end
-        if not self.ring.is_open or not self._busy.acquire(blocking=False):
-            return
-        with ExitStack() as whatever_fails:
-            whatever_fails.callback(self._busy.release)
-            whatever_fails.callback(self.ring.close)
+        if self.ring.is_open:
+            self._alone(self._close)
+
+    def _close(self) -> None:
+        try:
             self.in_flight(0)
             self.ring.cell[PHASE] = 0
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
             self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
             self._flush()
+        finally:
+            self.ring.close()
 
     def disown(self) -> None:
         """Close the writer that a fork inherited. It belongs to the parent, which reports its
         errors.
         """
-        self._busy = threading.Lock()
+        self._turns = []
         with suppress(DsprofError):
             self.ring.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -241,45 +242,54 @@ def test_signals_in_the_middle_of_writing_tear_nothing(tmp_path: Path) -> None:
     assert set(spans.groupby("step").size()) == {SPANS}
 
 
-def test_an_interrupt_in_the_middle_of_a_flush_loses_that_step_only(tmp_path: Path) -> None:
-    """Ctrl-C between any two instructions; names that were on their way come again."""
-    writer = Writer.create(tmp_path, header())
-    lines = stop = 0
+def test_an_interrupt_at_any_line_of_the_writer_loses_that_step_only(tmp_path: Path) -> None:
+    """Ctrl-C in the second of four steps; names that were on their way come again."""
+    for stop in itertools.count(1):
+        folder = tmp_path / str(stop)
+        writer = Writer.create(folder, header())
+        write_steps(writer, 1, 1)
+        interrupted = _interrupted_at(stop, writer)
+        write_steps(writer, 3, 4)
+        writer.close()
+        found = events(folder)
+        assert {1, 3, 4} <= set(step_numbers(found)), stop
+        assert found.loc[found["line"] > 0, "name"].notna().all()
+        if not interrupted:
+            break
+    assert stop > 100
+
+
+def _interrupted_at(stop: int, writer: Writer) -> bool:
+    """Write step 2, up to its `stop`th line of the writer's code."""
+    lines = 0
 
     def interrupt(frame_: FrameType, event: str, _: object) -> TraceFunction | None:
         nonlocal lines
         if not frame_.f_code.co_filename.endswith(("writer.py", "ring.py")):
             return None
         lines += event == "line"
-        if lines == stop:
+        if lines == stop and event == "line":
             raise KeyboardInterrupt
         return interrupt
 
-    written = []
-    for step in range(1, 58):
-        lines, stop = 0, 7 * step
-        before = sys.gettrace()
-        sys.settrace(interrupt)
-        try:
-            writer.metric(writer.name(f"metric of {step}"), 1.0, step)
-            write_steps(writer, step, step)
-            written.append(step)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
-    writer.close()
-    found = events(tmp_path)
-    assert set(written) <= set(step_numbers(found))
-    assert found.loc[found["line"] > 0, "name"].notna().all()
-    assert len(written) > 3
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        writer.metric(writer.name("a new one"), 1.0, 2)
+        write_steps(writer, 2, 2)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_a_close_that_interrupts_a_flush_leaves_it_its_file(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 1)
-    with writer._busy:
-        writer.close()
+    writer._turns.append("a flush")
+    writer.close()
+    writer._turns.clear()
     write_steps(writer, 2, 2)
     writer.close()
     assert step_numbers(events(tmp_path)) == [1, 2]
