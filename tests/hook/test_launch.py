@@ -115,13 +115,15 @@ def whole(ranks: list[Rows]) -> bool:
     )
 
 
-def test_two_nodes_that_were_started_by_hand_are_one_launch(tmp_path: Path) -> None:
-    """Each with a `dsprof attach` of its own, which knows nothing of the other's."""
-    port = free_port()
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
+    """Ranks of two nodes, each with a `dsprof attach` of its own, which knows nothing of the
+    other's; a model under FSDP 1 is trained, whose blocks are wrapped, too."""
+    out, port = tmp_path_factory.mktemp("nodes"), free_port()
     nodes = [
         start(
-            tmp_path,
-            "ddp",
+            out,
+            "fsdp1",
             ("-m", "torch.distributed.run", "--nnodes", "2", "--node_rank", str(node),
              "--master_addr", "127.0.0.1", "--master_port", port, "--nproc_per_node", "1"),
             {"DSPROF_LAUNCH": f"of node {node}"},
@@ -129,7 +131,19 @@ def test_two_nodes_that_were_started_by_hand_are_one_launch(tmp_path: Path) -> N
         for node in range(2)
     ]  # fmt: skip
     ended(nodes)
-    assert whole(folder(tmp_path / "run"))
+    return folder(out / "run")
+
+
+def test_two_nodes_that_were_started_by_hand_are_one_launch(nodes: list[Rows]) -> None:
+    assert whole(nodes)
+
+
+def test_a_model_under_fsdp_1_is_found_as_a_whole(nodes: list[Rows]) -> None:
+    for rank in nodes:
+        forwards = [row.step for row in rank.spans if row.path == "forward"]
+        assert forwards == [row.step for row in rank.steps]
+        assert rank.config["collectives_seen"] != 0
+        assert rank.unseen == 0
 
 
 def test_processes_that_a_script_spawns_are_recorded(tmp_path: Path) -> None:
@@ -173,18 +187,6 @@ def test_a_model_is_found_at_its_optimizers_first_step_and_the_next_is_its_secon
         assert [row.step for row in rank.steps] == list(range(2, STEPS + 1))
         assert {"forward", "backward", "step"} <= {row.path for row in rank.spans}
         assert rank.collectives
-
-
-def test_a_model_under_fsdp_1_is_found_as_a_whole(tmp_path: Path) -> None:
-    """Its blocks are wrapped, too."""
-    ended([start(tmp_path, "fsdp1", TORCHRUN, {})])
-    ranks = folder(tmp_path / "run")
-    assert whole(ranks)
-    for rank in ranks:
-        forwards = [row.step for row in rank.spans if row.path == "forward"]
-        assert forwards == [row.step for row in rank.steps]
-        assert rank.config["collectives_seen"] != 0
-        assert rank.unseen == 0
 
 
 def test_an_elastic_restart_is_another_launch(tmp_path: Path) -> None:
