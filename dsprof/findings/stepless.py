@@ -15,8 +15,8 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.findings.versions import is_known
-from dsprof.run.bars import steps_meant
-from dsprof.run.table import of_kind
+from dsprof.run.bars import LEAST, steps_meant
+from dsprof.run.table import among, of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
 
@@ -35,6 +35,8 @@ _PERCENT: Final = {
     "forward_percent": "forward",
     "backward_percent": "backward",
 }
+#: Lines of a script's own loop that count its turns.
+_LOOPS: Final = ("loops.plain", "loops.plain_words", "loops.slam_llm")
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
@@ -60,6 +62,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     clocked = timed or _is_clocked(events)
     mean = _mean_step(events)
     profiled = None if mean else _slow_optimizer(events)
+    turn = _mean_turn(events)
     shares = _percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
     shown = (
@@ -75,6 +78,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             title=mean
             or profiled
             or (_counts_communication(events) if shares else None)
+            or turn
             or f"{shown}: {left} can be said about speed",
             summary=said
             + (_of_parts(facts) if timed else "")
@@ -108,6 +112,29 @@ def _mean_step(events: pd.DataFrame) -> str | None:
         return None
     took = format_seconds(told[1].iloc[-1] / many)
     return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _mean_turn(events: pd.DataFrame) -> str | None:
+    """How long a turn of the script's own loop took, by the time stamps of its lines; None if they
+    do not tell. An epoch may begin to count anew."""
+    turns = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
+    turns = turns[among(turns["pattern"], _LOOPS)]
+    if turns.empty:
+        return None
+    printer = [turns[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
+    counted = turns["value"].groupby(printer).diff()
+    passed = turns["at"].groupby(printer).diff().dt.total_seconds()
+    on = (counted > 0) & (passed >= 0)
+    told = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
+    whole_run = told.groupby([by[on] for by in printer]).sum().nlargest(1, "turns")
+    if whole_run.empty or whole_run["seconds"].iloc[0] < LEAST:
+        return None
+    many, seconds = whole_run[["turns", "seconds"]].iloc[0]
+    took = format_seconds(seconds / many)
+    return (
+        f"A turn of the loop took {took} in the mean of {int(many):,}; whether it is an optimizer "
+        "step is not stated"
+    )
 
 
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:

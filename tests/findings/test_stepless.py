@@ -233,3 +233,15 @@ def test_the_best_of_an_autotuner_is_told_where_an_experiment_ran() -> None:
     found = one(run_of([best]), "unaccounted-time")
     assert "13 experiments is z1_gas1_tmbspg3: 87.2 by its metric" in found.summary
     assert "autotuner" not in one(run_of([best | {"value": 0.0}]), "unaccounted-time").summary
+
+
+def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps() -> None:
+    lines = [
+        f"[2026-03-04 10:0{at // 60}:{at % 60:02}] [Rank {rank}] Step {turn} | Loss 2.5\n"
+        for turn, at in [(10, 0), (20, 20), (30, 40), (10, 300), (20, 320)]  # of two epochs
+        for rank in (0, 1)
+    ]
+    title = one(run_of_text(*lines), "unaccounted-time").title
+    assert title.startswith("A turn of the loop took 2.00 s in the mean of 30;")
+    short = one(run_of_text(*lines[:2]), "unaccounted-time").title
+    assert short == "This source shows no optimizer step: nothing can be said about speed"
