@@ -98,7 +98,8 @@ def _with_open(known: list[Stretch], left: Left) -> list[Stretch]:
     ran = _innermost(intervals, left.begin, left.until)
     if left.open and ran and ran[-1].path == left.open[-1].path:
         ran[-1] = ran[-1]._replace(is_open=True)
-    return [one for one in ran if one.path or one.begin >= left.lost]
+    ran = [one if one.path else one._replace(begin=max(one.begin, left.lost)) for one in ran]
+    return [one for one in ran if one.begin < one.end]
 
 
 def _intervals(rows: pd.DataFrame) -> list[Stretch]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import STEP, UNKNOWN
+from dsprof.run.moments import COLUMNS, PHASE, STEP, UNKNOWN
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -30,16 +30,17 @@ def turns(
         outer: leave out what lies inside phases.
     """
     if steps.empty:
-        return run.moments(steps, ranks)
+        return pd.DataFrame(columns=list(COLUMNS))
     before = steps.assign(step=steps["step"] - 1)
     asked = pd.concat([before[_KEY], steps[_KEY], _others(run, steps)]).drop_duplicates()
     moments = run.moments(asked, ranks, outer=outer)
     mine = moments["engine"] == steps["engine"].iloc[0]
     whole = moments[mine & (moments["what"] == STEP)]
-    parts = moments[moments["what"] != STEP]
-    foreign = ~mine[parts.index]
+    parts = pd.concat([moments[moments["what"] != STEP], _ends(moments[~mine])])
     suffix = _OF + parts["engine"].astype("str")
-    parts = parts.assign(path=parts["path"].where(~foreign, parts["path"] + suffix))
+    foreign = parts["engine"] != steps["engine"].iloc[0]
+    parts = parts.assign(path=parts["path"].mask(foreign, parts["path"] + suffix))
+    parts = parts.sort_values("begin", kind="stable")
     wanted = set(steps["step"].astype(int))
     found = [
         one
@@ -52,6 +53,13 @@ def turns(
 def is_foreign(path: str) -> bool:
     """Whether it is, in `turns`, of another engine than the steps."""
     return _OF in path
+
+
+def _ends(foreign: pd.DataFrame) -> pd.DataFrame:
+    """Where steps of other engines end, as phases that take no time: what lies before is theirs."""
+    rows = foreign[foreign["what"] == STEP]
+    end = rows["begin"] + (rows["seconds"] * 1e9).round().astype("int64")
+    return rows.assign(what=PHASE, path="step", begin=end, seconds=0.0)
 
 
 def _others(run: Run, steps: pd.DataFrame) -> pd.DataFrame:

@@ -122,8 +122,12 @@ def _said(place: str, ones: list[Stood]) -> str:
     verb, _, rest = place.partition(" ")
     verb = "were" if verb == "was" and len(ranks) > 1 else verb
     longest = min(ones, key=lambda one: one.since)
-    lasted = f", one of them{longest.lasted}" if len(ones) > 1 else longest.lasted
-    return f"{who} {verb} {rest}{lasted if longest.lasted else ''}".rstrip(",")
+    where = f"{who} {verb} {rest}"
+    if not longest.lasted:
+        return where.rstrip(",")
+    if len(ones) > 1:
+        return f"{where.rstrip(',')}, one of them{longest.lasted}"
+    return where + longest.lasted
 
 
 def _stood(process: Mapping[str, Any], sign: int) -> Stood:

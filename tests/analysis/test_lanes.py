@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.analysis.lanes import UNTIMED, Stretch, coarse, lanes
+from dsprof.analysis.lanes import UNTIMED, Left, Stretch, coarse, lanes, unfinished
 from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN
 
 
@@ -114,3 +114,18 @@ def test_joined_pieces_are_called_what_took_most_of_the_time_of_their_class() ->
     assert coarse(fine, 5) == [
         Stretch(0, 5, "backward", "compute", 3), Stretch(5, 9, "step", "optimizer", 1)
     ]  # fmt: skip
+
+
+def test_what_had_not_ended_is_open_and_what_was_lost_leaves_a_hole() -> None:
+    zero = 10**18
+    rows = [row(PHASE, "forward", "compute", 10, 30, rank=1)]
+    open_ = (
+        Stretch(zero + 40, zero + 100, "backward", "compute"),
+        Stretch(zero + 60, zero + 100, "backward/all_reduce", "communication"),
+    )
+    left = {0: Left(zero, zero + 100, open_, zero + 40), 1: Left(zero + 5, zero + 90)}
+    found = unfinished(pd.DataFrame(rows), left)
+    assert said(found[0]) == [(40, 60, "backward"), (60, 100, "backward/all_reduce")]
+    assert [one.is_open for one in found[0]] == [False, True]
+    assert said(found[1]) == [(5, 10, UNTIMED), (10, 30, "forward"), (30, 90, UNTIMED)]
+    assert coarse(found[0], 1000)[0].is_open

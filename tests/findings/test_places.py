@@ -107,18 +107,49 @@ def test_on_a_gpu_the_place_is_one_of_its_stream(tmp_path: Path, phases_on: str)
     assert ": 30.0 ms between" in place.proof[0].text
 
 
-def test_steps_of_engines_that_take_turns_have_holes_and_so_no_places(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("begins", "words"),
+    [
+        (0, ["after forward", "after forward"]),
+        (20, ["between step of engine 1 and forward", "between step of engine 0 and forward"]),
+    ],
+)
+def test_what_lies_before_the_first_phase_of_an_engines_turn_is_its_own_time(
+    tmp_path: Path, begins: int, words: list[str]
+) -> None:
+    """Two engines take turns; of each turn 20 ms lie before its phase, or behind it."""
     writer = Writer.create(tmp_path, header(world=1))
     forward, at = writer.name("forward", 0, "compute"), MS
     for step in range(1, 31):
         for engine in (0, 1):
-            writer.span(forward, at, at + 10 * MS, step, engine=engine)
+            begin = at + begins * MS
+            writer.span(forward, begin, begin + 10 * MS, step, engine=engine)
             writer.step(step, at, at + 30 * MS, engine=engine)
             at += 30 * MS
     writer.close()
     run = load(tmp_path)
     assert len(run.judged) == 2
-    assert [place_of(facts) for facts in run.judged] == [None, None]
+    places = [place_of(facts) for facts in run.judged]
+    assert [place.words for place in places if place] == words
+
+
+def test_steps_of_a_turn_are_not_all_of_the_same_kind(tmp_path: Path) -> None:
+    """Engine 1 makes two steps a turn: before the first of them lie 30 ms, before the second none.
+    There are twice as many of them as are looked at.
+    """
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    forward = writer.name("forward", 0, "compute")
+    for turn in range(40):
+        for engine, step, pause in ((0, turn, 0), (1, 2 * turn, 30), (1, 2 * turn + 1, 0)):
+            begin = at + pause * MS
+            writer.span(forward, begin, begin + 10 * MS, step + 1, engine=engine)
+            writer.step(step + 1, at, begin + 11 * MS, engine=engine)
+            at = begin + 11 * MS
+    writer.close()
+    facts = next(one for one in load(tmp_path).judged if one.engine == 1)
+    place = place_of(facts)
+    assert place is not None
+    assert place.words == "between step of engine 0 and forward"
 
 
 def test_the_title_says_where_the_time_lies(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from dsprof.hook import collectives, groups, spans
 from dsprof.hook.collectives import Collectives, Operation
 from dsprof.hook.spans import PATIENCE, Frame, Timeline, Track
 from dsprof.recording import Writer
+from dsprof.recording.layout import OVER, PHASE
 from tests.hook.rows import Rows, read
 
 COMPUTE, COMMUNICATION, WAIT, OPTIMIZER, OTHER = 0, 1, 2, 3, 7
@@ -686,3 +687,19 @@ def test_autograds_own_threads_train(timeline: Timeline, clock: Clock) -> None:
     assert done.wait(10)
     timeline.leave(frame)
     assert track.classes[COMMUNICATION] == 5
+
+
+def test_the_outermost_phase_is_in_the_cell_and_that_it_is_over(timeline: Timeline) -> None:
+    cell, track = timeline.writer.ring.cell, timeline.track(1)
+    backward = timeline.phase("backward", Class.COMPUTE)
+    outer = timeline.enter(track, backward)
+    since = cell[PHASE]
+    assert since & (OVER | OVER - 1) == backward.id
+    inner = timeline.enter(track, timeline.phase("backward/reduce", Class.COMPUTE))
+    timeline.leave(inner)
+    assert cell[PHASE] == since
+    timeline.leave(outer)
+    assert cell[PHASE] & (OVER | OVER - 1) == OVER | backward.id
+    timeline.enter(track, backward)  # an exception that training caught leaves it open
+    timeline.close_step(track, 1)
+    assert cell[PHASE] == 0

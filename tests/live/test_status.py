@@ -43,3 +43,20 @@ def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
         (), (), processes, 1, closed=False, failure=why, hangs=hangs, exited=False, idle=99.0
     )
     assert status_of(found, None, 1.0, begun=True) == (said, why)
+
+
+def test_what_silent_ranks_are_in_is_said_a_collective_or_a_phase(tmp_path: Path) -> None:
+    processes = [
+        Process(Recording(record(tmp_path, 20, rank)), 0.0, rank, "worker-1", 7, "silent")
+        for rank in range(4)
+    ]
+    processes[0].operation = "all_reduce"
+    for one, phase in zip(processes, ("backward", "data", "no phase"), strict=False):
+        one.phase = phase
+    found = Sources(
+        (), (), processes, 0, closed=False, failure="", hangs=False, exited=False, idle=99.0
+    )
+    assert status_of(found, None, 1.0, begun=True) == (
+        "silent",
+        "nothing was written for 99.0 s; rank 0 in all_reduce; rank 1 in data; rank 2 in no phase",
+    )

@@ -1,15 +1,17 @@
-"""Which process of this host is writing a recording."""
+"""Whether the process of a recording is there."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dsprof.recording import Writer
-from dsprof.recording.alive import is_writing
+from dsprof.recording.alive import is_gone, is_writing, whose_pids
 from dsprof.recording.read import Recording
 from tests.recording.recorded import header
 
@@ -38,3 +40,13 @@ def test_that_a_process_is_there_is_known_on_its_own_host_until_it_closes(tmp_pa
         writer.close()
         one.follow()
     assert [one.facts["alive_at"] for one in found] == [None, None]
+
+
+def test_a_process_is_surely_gone_only_where_its_number_means_the_same() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert is_gone(process.pid, whose_pids())
+    assert not is_gone(process.pid, f"{whose_pids()} of another machine")
+    assert not is_gone(process.pid, "")
+    assert not is_gone(os.getpid(), whose_pids())
+    assert not is_gone(1, whose_pids())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.recording import Recording, Recordings, RowKind, Writer, read_rows
-from dsprof.recording.layout import PAGE, ROW, parse_header, part_of
+from dsprof.recording.layout import OVER, PAGE, PHASE, ROW, SINCE, parse_header, part_of
 from dsprof.recording.ring import PARTS
 from tests.recording.recorded import (
     CLASSES,
@@ -215,3 +215,24 @@ def test_samples_of_gpus_leave_with_their_part(tmp_path: Path) -> None:
     assert 100 < len(rows) < 1000
     assert rows["step"].to_pylist()[-1] == 1000
     assert len(read_rows(RowKind.STEP, tmp_path)) == 1000
+
+
+def test_the_phase_in_the_cell_goes_along_into_the_next_part_and_leaves_with_the_end(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path, header(), keep_bytes=8 * PAGE)
+    now = time.perf_counter_ns()
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    assert recordings.facts()["recordings"][0]["phase"] is None  # as of an older recording
+    writer.ring.cell[PHASE] = now & SINCE | writer.name("data", 0, "data")
+    write_steps(writer, 1, 100)
+    recordings.follow()
+    phase = recordings.facts()["recordings"][0]["phase"]
+    assert (phase["name"], phase["class"], phase["over"]) == ("data", "data", False)
+    assert 0 <= time.time_ns() - phase["at"] < 60e9
+    writer.ring.cell[PHASE] |= OVER
+    assert recordings.facts()["recordings"][0]["phase"]["over"]
+    writer.close()
+    recordings.follow()
+    assert recordings.facts()["recordings"][0]["phase"] is None

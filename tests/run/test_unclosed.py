@@ -410,3 +410,52 @@ def test_a_launch_that_none_closed_and_another_followed_is_an_earlier_failure_of
     assert "no process of this launch closed its recording" in past.summary
     assert "Rank" not in past.summary
     assert run_of(process(0, idle=0.5), process(1, idle=0.5)).problems.empty
+
+
+def inside(phase: str, class_: str = "other", *, over: bool = False) -> dict[str, Any]:
+    at = int((START + pd.Timedelta(seconds=10.1)).value)
+    return {"phase": {"name": phase, "class": class_, "over": over, "at": at}}
+
+
+def test_where_all_are_surely_gone_in_the_middle_of_something_the_launch_is_over() -> None:
+    """As after SIGKILL, which nobody saw. A process that ends with `os._exit` is in no phase."""
+    middle = inside("data", "data")
+    assert run_of(process(0, **middle), process(1, gone=True, **middle)).problems.empty
+    between = inside("step", "optimizer", over=True)
+    done = [process(rank, gone=True, **between) for rank in range(2)]
+    assert run_of(*done).problems.empty
+    run = run_of(process(0, gone=True, **middle), process(1, gone=True, **between))
+    assert run.problems["kind"].tolist() == ["gone"]
+    assert run.problems["rank"].isna().all()
+    assert run.findings[0].summary.endswith(
+        "Before that, rank 0 was in data since 12:00:10 UTC; rank 1 was between phases, after "
+        "step, since 12:00:10 UTC."
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "waited", "kind"),
+    [
+        (inside("evaluation"), 500.0, "gone"),
+        (inside("checkpoint", "checkpoint"), 500.0, "gone"),
+        (inside("checkpoint", "checkpoint"), 700.0, "absent"),
+        (inside("checkpoint", "checkpoint", over=True), 500.0, "absent"),
+        (inside("data", "data"), 500.0, "absent"),
+    ],
+)
+def test_a_save_or_an_evaluation_of_some_minutes_is_no_hang(
+    phase: dict[str, Any], waited: float, kind: str
+) -> None:
+    run = run_of(ended(0, seconds=10 + waited), process(1, **phase))
+    assert problems(run) == [(kind, 1, 10)]
+
+
+@pytest.mark.parametrize(("before", "kind"), [(2.0, "absent"), (10.0, "gone")])
+def test_a_save_that_takes_far_longer_than_those_before_hangs(before: float, kind: str) -> None:
+    row = {
+        "kind": "phase", "name": "checkpoint", "raw": "checkpoint", "seconds": before, "step": 10,
+        "segment": 0, "engine": 0, "line": 11, "record": 11, "source": "rank-1", "rank": 1,
+        "at": START,
+    }  # fmt: skip
+    stuck = process(1, **inside("checkpoint", "checkpoint"))
+    assert problems(run_of(ended(0, seconds=110.0), stuck, rows=[row])) == [(kind, 1, 10)]

@@ -1,0 +1,34 @@
+"""Where processes stood that died."""
+
+from __future__ import annotations
+
+from dsprof.findings.facts import Facts
+from dsprof.findings.stood import said_of_all, stood
+from tests.findings.plants import one
+from tests.run.test_unclosed import LATER, inside, killed, process, run_of
+
+
+def test_what_a_rank_was_in_that_was_killed_is_told_and_for_how_long() -> None:
+    found = one(
+        run_of(killed(0, 10.6, 15), killed(1, 10.5, 9, **inside("data", "data"))), "rank-died"
+    )
+    assert found.summary.endswith("Before that, it was in data for 400 ms.")
+
+
+def test_a_moment_too_short_for_the_cell_has_no_length() -> None:
+    found = one(run_of(killed(0, 10.6, 15), killed(1, 10.11, 9, **inside("data"))), "rank-died")
+    assert found.summary.endswith("Before that, it was in data.")
+
+
+def test_ranks_at_one_place_are_told_together() -> None:
+    waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
+    most = [killed(n, 40.0, 15, **waits, **inside("backward")) for n in range(3)]
+    run = run_of(*most, process(3, **inside("data")))
+    assert said_of_all(stood(Facts(run), 0)) == (
+        "ranks 0, 1 and 2 waited in all_reduce, inside backward, one of them for 20.0 s; rank 3 "
+        "was in data since 12:00:10 UTC"
+    )
+
+
+def test_processes_of_older_recordings_stood_nobody_knows_where() -> None:
+    assert stood(Facts(run_of(process(0), process(1))), 0) == []
