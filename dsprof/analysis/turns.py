@@ -68,7 +68,8 @@ def _others(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
     segment, engine = steps["segment"].iloc[0], steps["engine"].iloc[0]
     every = run.steps[run.steps["segment"] == segment]
     own = every[every["engine"] == engine].sort_values("step")
-    since = own.set_index("step")["at"].shift()
+    ends = own.set_index("step")["at"]
+    since = ends.shift().fillna(ends)
     found = []
     foreign = every[every["engine"] != engine].sort_values("at")
     for _, rows in foreign.groupby("engine"):

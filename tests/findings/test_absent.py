@@ -14,7 +14,7 @@ from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_o
 
 def hang(**stuck: Any) -> Finding:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
-    other = killed(0, 40.0, 15, **waits, **inside("backward", "compute"))
+    other = killed(0, 40.0, 15, None, **waits, **inside("backward", "compute"))
     return one(run_of(other, process(1, **stuck)), "hang")
 
 

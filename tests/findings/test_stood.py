@@ -22,7 +22,7 @@ def test_a_moment_too_short_for_the_cell_has_no_length() -> None:
 
 def test_ranks_at_one_place_are_told_together() -> None:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
-    most = [killed(n, 40.0, 15, **waits, **inside("backward")) for n in range(3)]
+    most = [killed(n, 40.0, 15, None, **waits, **inside("backward")) for n in range(3)]
     run = run_of(*most, process(3, **inside("data")))
     assert said_of_all(stood(Facts(run), 0)) == (
         "ranks 0, 1 and 2 waited in all_reduce, inside backward, one of them for 20.0 s; rank 3 "
