@@ -89,13 +89,15 @@ class Marks:
             return -1  # with two engines on two streams, one may lag behind the other
         return _nanoseconds(first, last)
 
-    def since(self, origin: int, mark: int) -> int:
-        """Like `between`, of marks that the device is known to have passed."""
+    def since(self, origin: int, mark: int) -> int | None:
+        """Nanoseconds from `origin` to `mark`, negative if it lies before; None if unknown. The
+        device must be known to have passed both.
+        """
         if not (self._holds(origin) and self._holds(mark)):
-            return -1
+            return None
         one, other = origin % self._size, mark % self._size
         if self._lies_on[one] != self._lies_on[other]:
-            return -1
+            return None
         return _nanoseconds(self._events[one], self._events[other])
 
     def _holds(self, number: int) -> bool:

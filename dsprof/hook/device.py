@@ -69,15 +69,15 @@ class Interval:
 
 
 class Times(NamedTuple):
-    """When the device came to an interval, ns since it began the step, and for how long; -1 if
-    unknown.
+    """When the device came to an interval, ns since it began the step (None if unknown), and for
+    how long (-1 if unknown).
     """
 
-    since: int
+    since: int | None
     length: int
 
 
-_UNTIMED, _HIDDEN = Times(-1, -1), Times(-1, 0)
+_UNTIMED, _HIDDEN = Times(None, -1), Times(None, 0)
 
 
 class Waiting(NamedTuple):
@@ -104,7 +104,7 @@ class DeviceTimeline(Timeline):
         self._held: defaultdict[int, list[Interval]] = defaultdict(list)
         self._begun: dict[int, int] = {}  # by track, the mark at which its current step began
         self._steps: deque[Waiting] = deque()
-        self._reached: dict[int, int] = {}  # by track, when the device ended a step; host clock, ns
+        self._reached = NONE, 0  # a mark, and when the device passed it by the host's clock, ns
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         if not track.begin:
@@ -212,7 +212,7 @@ class DeviceTimeline(Timeline):
             classes = self._write_rows(step.held, times, begin)
             classes[-1] += whole - sum(classes)
             seconds = tuple(ns * 1e-9 for ns in classes)
-        self._reached[step.track] = begin + whole
+        self._reached = step.end, begin + whole
         self.writer.step(
             step.step, begin, begin + whole, seconds, micros=step.micros, engine=step.track
         )
@@ -226,12 +226,14 @@ class DeviceTimeline(Timeline):
     def _came_to(self, step: Waiting, length: int, times: list[Times]) -> int:
         """When the device began this step, ns of the host's clock.
 
-        It came to no mark before the host had recorded it, ended the step before first, and has
-        ended this one by now.
+        It came to no mark before the host had recorded it, nor to this step's before that of an
+        earlier step and what lies between them, and it has ended this step by now.
         """
-        begin = max(step.begun, self._reached.get(step.track, 0))
+        mark, reached = self._reached
+        lies_behind = self.marks.since(mark, step.begin)
+        begin = step.begun if lies_behind is None else max(step.begun, reached + lies_behind)
         for interval, (since, _) in zip(step.held, times):
-            if since >= 0 and interval.row and interval.row[0] == _SPAN:
+            if since is not None and interval.row and interval.row[0] == _SPAN:
                 begin = max(begin, interval.row[_BEGIN] - since)
         return max(step.begun, min(begin, now() - length))
 
@@ -249,7 +251,7 @@ class DeviceTimeline(Timeline):
                 classes[interval.class_] += length - interval.inner
             if interval.above:
                 interval.above.inner += length if length >= 0 else interval.inner
-            self._write_row(interval.row, length, begin + since if since >= 0 else 0, sums)
+            self._write_row(interval.row, length, 0 if since is None else begin + since, sums)
         self.writer.collectives += map(tuple, sums.values())
         return classes
 

@@ -78,7 +78,7 @@ class Event:
         pytest.fail("training was made to wait for the device")
 
     def elapsed_time(self, later: Event) -> float:
-        assert self.at <= later.at <= self.stream.done, "not ready"
+        assert max(self.at, later.at) <= self.stream.done, "not ready"
         return float(later.at - self.at)
 
 
@@ -198,6 +198,27 @@ def test_a_reader_finds_the_phases_where_the_device_was(
     assert [(one.path, round(one.begin / MS), round(one.end / MS)) for one in found] == [
         ("forward", 0, 30), ("", 30, 34), ("backward", 34, 94), ("step", 94, 100),
     ]  # fmt: skip
+
+
+def test_engines_that_take_turns_on_a_stream_share_its_clock(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    """The host came to the second engine's forward when the device had long been idle."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    for track, name in ((actor, "actor"), (critic, "critic"), (actor, "actor again")):
+        frame = timeline.enter(track, timeline.phase(name, Class.COMPUTE))
+        clock.passes(5 * MS)
+        stream.works(50)
+        timeline.leave(frame)
+        timeline.close_step(track, track.step)
+    clock.passes(400 * MS)
+    stream.comes_after()
+    timeline.drain()
+    one, other, again = rows(timeline).spans
+    assert (one.path, other.path, again.path) == ("actor", "critic", "actor again")
+    assert other.gpu_begin - one.gpu_begin == 50 * MS
+    assert again.gpu_begin - other.gpu_begin == 50 * MS
+    assert other.begin - one.begin == 5 * MS, "the host's"
 
 
 def test_where_the_device_waited_for_the_host_it_began_with_it(
