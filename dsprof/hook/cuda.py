@@ -1,9 +1,9 @@
 """Timestamps on the device's own stream, taken without ever waiting for the device.
 
 A mark is a CUDA event recorded on the compute stream. The host runs ahead of the device, so the
-time between two marks is known only later: `Marks.between` is called once the device has passed the
-step's last mark, which `event.query` tells without waiting. All calls are made on the training
-thread, and none while a graph is captured, because a query would make the capture fail.
+time between two marks is known only later: `Marks.since` is called once the device has passed both,
+which `event.query` tells without waiting. All calls are made on the training thread, and none while
+a graph is captured, because a query would make the capture fail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-RING: Final = 8192  # events; a step that needs more has no device times
+RING: Final = 8192  # events
 
 #: Values that `Marks.mark` returns if it recorded no event.
 NONE: Final = -1  # a graph was being captured
@@ -45,7 +45,7 @@ class Marks:
         self._cuda, self._size = cuda, size
         self._events = [cuda.event() for _ in range(size)]
         self._lies_on = [0] * size  # the stream on which each event was recorded
-        self._laid = 0
+        self.laid = 0  # how many there have been
         self.follow()
 
     def follow(self) -> None:
@@ -54,7 +54,7 @@ class Marks:
         self._recorded_on = self._cuda.stream()
 
     def mark(self, *, always: bool = False) -> int:
-        """Record an event on the compute stream; a number for `is_past` and `between`.
+        """Record an event on the compute stream; a number for `is_past` and `since`.
 
         `NONE` or `ASIDE` if none was recorded; with `always` one is although another stream is
         current.
@@ -64,10 +64,10 @@ class Marks:
             return NONE
         if not always and cuda.current() != self.stream:
             return ASIDE
-        number = self._laid
+        number = self.laid
         cuda.record(self._events[number % self._size], self._recorded_on)
         self._lies_on[number % self._size] = self.stream
-        self._laid = number + 1
+        self.laid = number + 1
         return number
 
     def is_past(self, number: int) -> bool:
@@ -79,34 +79,77 @@ class Marks:
             return False
         return not self._holds(number) or bool(self._events[number % self._size].query())
 
-    def between(self, begin: int, end: int) -> int:
-        """Nanoseconds between two marks on the same stream; -1 if unknown."""
-        if not (self._holds(begin) and self._holds(end)):
-            return -1
-        one, other = begin % self._size, end % self._size
-        first, last = self._events[one], self._events[other]
-        if self._lies_on[one] != self._lies_on[other] or not last.query():
-            return -1  # with two engines on two streams, one may lag behind the other
-        return _nanoseconds(first, last)
-
     def since(self, origin: int, mark: int) -> int | None:
-        """Nanoseconds from `origin` to `mark`, negative if it lies before; None if unknown. The
-        device must be known to have passed both.
+        """Nanoseconds from `origin` to `mark`, negative if it lies before; None if unknown, as on
+        two streams. The device must have passed both.
         """
         if not (self._holds(origin) and self._holds(mark)):
             return None
         one, other = origin % self._size, mark % self._size
         if self._lies_on[one] != self._lies_on[other]:
             return None
-        return _nanoseconds(self._events[one], self._events[other])
+        milliseconds: float = self._events[one].elapsed_time(self._events[other])
+        return round(milliseconds * 1e6)
+
+    def lies_on(self, mark: int) -> int | None:
+        """The stream on which a mark was recorded; None if its event is gone."""
+        return self._lies_on[mark % self._size] if self._holds(mark) else None
 
     def _holds(self, number: int) -> bool:
-        return number >= 0 and number >= self._laid - self._size
+        return number >= 0 and number >= self.laid - self._size
 
     @property
     def here(self) -> int:
         """Handle of the current stream, comparable with `stream`."""
         return int(self._cuda.current())
+
+
+class Came(NamedTuple):
+    """When the device came to a mark: nanoseconds of one of its clocks."""
+
+    clock: int
+    ns: int
+
+
+def apart(first: Came | None, last: Came | None) -> int | None:
+    """Nanoseconds from `first` to `last`; None if unknown."""
+    if first is None or last is None or first.clock != last.clock:
+        return None
+    return last.ns - first.ns
+
+
+class DeviceClock:
+    """Tells when the device came to marks, by a clock for each stream.
+
+    The events of the ring are soon used again, and a difference is told as a 32-bit float. So each
+    time is counted on from the newest mark that has been read.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks, self._clocks = marks, 0
+        self._newest: dict[int, tuple[int, Came]] = {}  # by stream
+
+    def at(self, mark: int, before: Came | None = None) -> Came | None:
+        """When the device came to `mark`, which it must have passed; None if its event is gone.
+
+        Args:
+            before: a later moment; None if the mark is not on its stream.
+        """
+        stream = self._marks.lies_on(mark)
+        if stream is None:
+            return None
+        newest, came = self._newest.get(stream, (NONE, Came(-1, 0)))
+        if before is not None and before.clock != came.clock:
+            return None  # whether the device has passed it is not known
+        passed = self._marks.since(newest, mark)
+        if passed is None:  # the first one, or those before are long gone
+            self._clocks += 1
+            came, passed = Came(self._clocks, 0), 0
+            newest = NONE
+        found = Came(came.clock, came.ns + passed)
+        if mark > newest:
+            self._newest[stream] = mark, found
+        return found
 
 
 def device(environment: Mapping[str, str] = os.environ) -> Device | None:
@@ -131,11 +174,6 @@ def _cuda(index: int) -> Cuda:
         current=lambda: handle(index),
         stream=lambda: torch.cuda.current_stream(index),
     )
-
-
-def _nanoseconds(first: Any, last: Any) -> int:
-    milliseconds: float = first.elapsed_time(last)
-    return round(milliseconds * 1e6)
 
 
 def _uuid(told: Any, index: int, environment: Mapping[str, str]) -> str | None:

@@ -2,8 +2,8 @@
 
 Wherever the host would read its clock, a mark is recorded on the compute stream. The rows of a step
 are held back, with their marks, until the device has passed the step's last mark. Then the lengths
-are read, and divided like host time: the time of a wait is subtracted from the phase that holds it.
-A step whose own marks are lost is written without a division into classes.
+are divided like host time: the time of a wait is subtracted from the phase that holds it. A step
+whose own marks are lost is written without a division into classes.
 
 The device's clock shows when, within a step, it came to a mark. When it began the step by the
 host's clock follows from what cannot be otherwise (`_came_to`): exact where the device had to wait
@@ -15,82 +15,79 @@ from __future__ import annotations
 
 import operator
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import deque
+from itertools import islice
 from time import perf_counter_ns as now
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
-from dsprof.hook.collectives import Collectives, Issued, Operation
-from dsprof.hook.cuda import ASIDE, NONE, RING, Marks
-from dsprof.hook.guard import Guard
-from dsprof.hook.patches import Call
-from dsprof.hook.spans import (
-    CLASSES,
-    COMMUNICATION,
-    Frame,
-    Phase,
-    Timeline,
-    Track,
-    renumbered,
-)
+from dsprof.hook.cuda import ASIDE, NONE, RING, Came, DeviceClock, Marks, apart
+from dsprof.hook.spans import CLASSES, Frame, Phase, Timeline, Track, renumbered
 from dsprof.recording import ON_DEVICE, THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS, UNKNOWN
 
-MOST: Final = 2 * RING  # rows of one step; by then its first marks have been overwritten
+MOST: Final = 8 * RING  # rows of a step that are held back
+OFTEN: Final = RING // 8  # marks, after which those that the device has passed are read
 AHEAD: Final = 64  # steps that may wait for the device; older ones are written without device times
 PATIENCE: Final = 0.2  # seconds that the end of recording gives the device to finish its last steps
 
-_SPAN, _COLLECTIVE = int(RowKind.SPAN), int(RowKind.COLLECTIVE)
+COLLECTIVE: Final = int(RowKind.COLLECTIVE)
+_SPAN: Final = int(RowKind.SPAN)
 _SPAN_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.SPAN][1])}
-_CALL_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.COLLECTIVE][1])}
+CALL_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.COLLECTIVE][1])}
 _BEGIN, _GPU, _GPU_BEGIN = (_SPAN_AT[name] for name in ("begin", "gpu", "gpu_begin"))
-_FLAGS, _WAIT, _BLOCKED = (_CALL_AT[name] for name in ("flags", "wait", "blocked"))
-_COUNT, _SIZE = _CALL_AT["count"], _CALL_AT["size"]
-_KEY: Final = operator.itemgetter(*(_CALL_AT[name] for name in ("engine", "name", "group")))
+_FLAGS, _WAIT, _BLOCKED = (CALL_AT[name] for name in ("flags", "wait", "blocked"))
+_COUNT, _SIZE = CALL_AT["count"], CALL_AT["size"]
+_KEY: Final = operator.itemgetter(*(CALL_AT[name] for name in ("engine", "name", "group")))
 
 
 class Interval:
     """The time of a phase, or of a wait, on the device."""
 
-    __slots__ = ("above", "begin", "class_", "end", "inner", "row")
+    __slots__ = ("above", "begin", "came", "class_", "end", "inner", "length", "row", "written")
 
     def __init__(self, class_: int, above: Interval | None, begin: int, end: int = -1) -> None:
         self.class_, self.above = class_, above
         self.begin, self.end = begin, end
+        self.came: Came | None = None  # when the device came to `begin`; None if not yet known
+        self.length = -1  # ns; -1 if not known
         self.inner = 0  # ns of the intervals directly inside
         self.row: tuple[int, ...] = ()  # empty: it has no row, only its time counts
+        self.written = False
 
     @property
     def is_hidden(self) -> bool:
         """Whether it held up nothing: a collective that another stream waited for, or an interval
         without a row, all on another stream.
         """
-        return self.begin == ASIDE == self.end and (not self.row or self.row[0] == _COLLECTIVE)
+        return self.begin == ASIDE == self.end and (not self.row or self.row[0] == COLLECTIVE)
 
 
-class Times(NamedTuple):
-    """When the device came to an interval, ns since it began the step (None if unknown), and for
-    how long (-1 if unknown).
-    """
+class Step:
+    """What the device does of a step, from the moment when the host begins it."""
 
-    since: int | None
-    length: int
+    __slots__ = ("began", "begin", "came", "classes", "held", "known", "sums", "timed")
 
-
-_UNTIMED, _HIDDEN = Times(None, -1), Times(None, 0)
+    def __init__(self, begin: int) -> None:
+        self.begin = begin  # mark
+        self.came: Came | None = None  # when the device came to it; None if not yet known
+        self.began = 0  # the same by the host's clock, ns
+        self.held: list[Interval] = []  # inner intervals come before those that contain them
+        self.timed = 0  # how many of them have been read
+        self.classes = [0] * len(CLASSES)  # ns, of the rows that have been written
+        self.known = True  # all that has been written is divided rightly
+        self.sums: dict[Any, list[int]] = {}
 
 
 class Waiting(NamedTuple):
     """A step that has ended on the host but perhaps not yet on the device."""
 
     track: int
-    step: int
+    number: int
     micros: int
     begun: int  # host clock, ns, like `ended`
     ended: int
-    begin: int  # mark, like `end`
-    end: int
-    held: list[Interval]  # inner intervals come before those that contain them
+    end: int  # mark
+    step: Step
 
 
 class DeviceTimeline(Timeline):
@@ -98,13 +95,13 @@ class DeviceTimeline(Timeline):
 
     def __init__(self, writer: Writer, marks: Marks) -> None:
         super().__init__(writer)
-        self.marks = marks
+        self.marks, self._clock = marks, DeviceClock(marks)
         self._record = self._hold
         self._leaving = Interval(0, None, NONE)
-        self._held: defaultdict[int, list[Interval]] = defaultdict(list)
-        self._begun: dict[int, int] = {}  # by track, the mark at which its current step began
+        self._open: dict[int, Step] = {}  # the current step of each track
         self._steps: deque[Waiting] = deque()
-        self._reached = NONE, 0  # a mark, and when the device passed it by the host's clock, ns
+        self._read = 0  # how many marks there were when they were last read
+        self._reached: tuple[Came | None, int] = None, 0  # a step's end, and by host clock, ns
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         if not track.begin:
@@ -126,6 +123,9 @@ class DeviceTimeline(Timeline):
 
     def revise(self, frame: Frame, phase: Phase) -> bool:
         interval = frame.device
+        if interval.written:
+            self._step(frame.track.number).known = False
+            return False
         row = interval.row
         interval.row, interval.class_ = (*row[:2], phase.id, *row[3:]), phase.class_
         frame.phase = phase
@@ -138,30 +138,30 @@ class DeviceTimeline(Timeline):
     def hold(self, track: int, interval: Interval, row: tuple[int, ...]) -> None:
         """Keep `row` with its step, until the device has finished that step."""
         interval.row = row
-        held = self._held[track]
-        held.append(interval)
-        if len(held) >= MOST:  # a step that does not end, such as an evaluation
-            self._write_untimed(self._held.pop(track))
-            self._begun[track] = NONE
+        step = self._step(track)
+        step.held.append(interval)
+        if self.marks.laid - self._read >= OFTEN:
+            self._read_on()
+        if len(step.held) >= MOST:  # a step that does not end, such as an evaluation
+            self._write_some(step, self.tracks[track].begin)
             self.writer.flush()
 
     def _hold(self, row: tuple[int, ...]) -> None:
         self.hold(row[1], self._leaving, row)
 
+    def _step(self, track: int) -> Step:
+        """The current step of a track; one that begins unseen has no mark."""
+        return self._open.setdefault(track, Step(NONE))
+
     def _begin(self, track: Track) -> None:
         self.marks.follow()
-        self._begun[track.number] = self.marks.mark()
+        self._open[track.number] = Step(self.marks.mark())
 
     def close_step(self, track: Track, finished: int) -> None:
         """Queue this step; write the earlier ones that the device has finished."""
-        end = now()
-        begin, mark = self._begun.get(track.number, NONE), self.marks.mark()
-        self._steps.append(
-            Waiting(
-                track.number, finished, track.micros, track.begin, end, begin, mark,
-                self._held.pop(track.number, []),
-            )
-        )  # fmt: skip
+        end, mark = now(), self.marks.mark()
+        number, step = track.number, self._step(track.number)
+        self._steps.append(Waiting(number, finished, track.micros, track.begin, end, mark, step))
         self._begin(track)
         self.drain()
         super().close_step(track, finished)
@@ -169,7 +169,7 @@ class DeviceTimeline(Timeline):
     def renumber(self, track: Track, step: int) -> None:
         before = track.step
         super().renumber(track, step)
-        for interval in self._held.get(track.number, []):
+        for interval in self._step(track.number).held:
             if interval.row:
                 interval.row = renumbered(interval.row, track.number, before, step)
 
@@ -181,10 +181,9 @@ class DeviceTimeline(Timeline):
     def drain(self) -> None:
         """Write the steps that the device has finished, in order."""
         while self._steps and self.marks.is_past(self._steps[0].end):
-            step = self._steps.popleft()
-            self._write(step, self.marks.between(step.begin, step.end))
+            self._write(self._steps.popleft())
         while len(self._steps) > AHEAD:
-            self._write(self._steps.popleft(), -1)
+            self._write(self._steps.popleft(), in_time=False)
 
     def finish(self) -> None:
         """End the recording. Gives the device `PATIENCE` seconds to finish, then writes the rest
@@ -196,68 +195,117 @@ class DeviceTimeline(Timeline):
             time.sleep(0.002)
             self.drain()
         while self._steps:
-            self._write(self._steps.popleft(), -1)
-        for track in list(self._held):
-            self._write_untimed(self._held.pop(track))
+            self._write(self._steps.popleft(), in_time=False)
+        for step in self._open.values():
+            self._write_untimed(step)
+        self._open.clear()
         super().finish()
 
-    def _write(self, step: Waiting, length: int) -> None:
-        """Write a step that took the device `length` ns; -1 if unknown."""
-        if length < 0:
-            self._write_untimed(step.held)
-            whole, seconds, begin = step.ended - step.begun, UNKNOWN, step.begun
+    def _read_on(self) -> None:
+        """Read the marks that the device has passed, before their events are used again."""
+        self._read = self.marks.laid
+        self.drain()
+        for waiting in self._steps:
+            self._time(waiting.step)
+        for step in self._open.values():
+            self._time(step)
+        for frame in self.stack:
+            interval = frame.device
+            if interval.came is None and self.marks.is_past(interval.begin):
+                interval.came = self._clock.at(interval.begin)
+
+    def _time(self, step: Step) -> None:
+        """Read when the device came to the intervals of a step, as far as it has."""
+        if step.came is None and self.marks.is_past(step.begin):
+            step.came = self._clock.at(step.begin)
+        for interval in islice(step.held, step.timed, None):
+            if not self.marks.is_past(interval.end):
+                break
+            step.timed += 1
+            if interval.is_hidden:
+                interval.length = 0
+                continue
+            end = self._clock.at(interval.end)
+            if interval.came is None and end is not None:
+                interval.came = self._clock.at(interval.begin, end)
+            length = apart(interval.came, end)
+            interval.length = -1 if length is None else length
+
+    def _write(self, waiting: Waiting, *, in_time: bool = True) -> None:
+        """Write a step; `in_time`: the device has passed it."""
+        step, length = waiting.step, None
+        if in_time:
+            self._time(step)
+            end = self._clock.at(waiting.end)
+            length = apart(step.came, end)
+        if length is None:
+            self._write_untimed(step)
+            begin, whole, seconds = waiting.begun, waiting.ended - waiting.begun, UNKNOWN
+            self._reached = None, 0
         else:
-            times = [self._times(step.begin, one) for one in step.held]
-            whole, begin = length, self._came_to(step, length, times)
-            classes = self._write_rows(step.held, times, begin)
-            classes[-1] += whole - sum(classes)
-            seconds = tuple(ns * 1e-9 for ns in classes)
-        self._reached = step.end, begin + whole
+            latest = now() - length  # it has ended by now
+            step.began = step.began or max(
+                waiting.begun, min(self._came_to(step, waiting.begun), latest)
+            )
+            self._write_rows(step, len(step.held))
+            begin, whole, seconds = step.began, length, UNKNOWN
+            step.classes[-1] += whole - sum(step.classes)
+            if step.known:
+                seconds = tuple(ns * 1e-9 for ns in step.classes)
+            self._reached = end, begin + whole
         self.writer.step(
-            step.step, begin, begin + whole, seconds, micros=step.micros, engine=step.track
-        )
+            waiting.number, begin, begin + whole, seconds,
+            micros=waiting.micros, engine=waiting.track,
+        )  # fmt: skip
 
-    def _times(self, origin: int, interval: Interval) -> Times:
-        if interval.is_hidden:
-            return _HIDDEN
-        length = self.marks.between(interval.begin, interval.end)
-        return Times(self.marks.since(origin, interval.begin), length) if length >= 0 else _UNTIMED
-
-    def _came_to(self, step: Waiting, length: int, times: list[Times]) -> int:
+    def _came_to(self, step: Step, begun: int) -> int:
         """When the device began this step, ns of the host's clock.
 
-        It came to no mark before the host had recorded it, nor to this step's before that of an
-        earlier step and what lies between them, and it has ended this step by now.
+        It came to no mark before the host had recorded it, nor to this step's before it ended an
+        earlier step and did what lies between them.
         """
-        mark, reached = self._reached
-        lies_behind = self.marks.since(mark, step.begin)
-        begin = step.begun if lies_behind is None else max(step.begun, reached + lies_behind)
-        for interval, (since, _) in zip(step.held, times):
+        reached, at = self._reached
+        lies_behind = apart(reached, step.came)
+        begin = begun if lies_behind is None else max(begun, at + lies_behind)
+        for interval in step.held:
+            since = apart(step.came, interval.came)
             if since is not None and interval.row and interval.row[0] == _SPAN:
                 begin = max(begin, interval.row[_BEGIN] - since)
-        return max(step.begun, min(begin, now() - length))
+        return begin
 
-    def _write_untimed(self, held: list[Interval]) -> None:
-        self._write_rows(held, [_HIDDEN if one.is_hidden else _UNTIMED for one in held], 0)
+    def _write_some(self, step: Step, begun: int) -> None:
+        """Write the rows that have been read, of a step that has not ended."""
+        self._time(step)
+        if step.came is None or not step.timed:
+            self._write_untimed(step)
+            return
+        step.began = step.began or self._came_to(step, begun)
+        self._write_rows(step, step.timed)
 
-    def _write_rows(self, held: list[Interval], times: list[Times], begin: int) -> list[int]:
-        """Write the held rows of a step that began at `begin`; return device time per class, ns. An
-        interval of unknown length stays part of the one that contains it.
+    def _write_untimed(self, step: Step) -> None:
+        step.begin, step.came, step.known, step.timed = NONE, None, False, len(step.held)
+        for interval in step.held:
+            interval.length = 0 if interval.is_hidden else -1
+        self._write_rows(step, len(step.held))
+
+    def _write_rows(self, step: Step, count: int) -> None:
+        """Write the first `count` held rows, and add device time to the step's classes. An interval
+        of unknown length stays part of the one that contains it.
         """
-        classes = [0] * len(CLASSES)
-        sums: dict[Any, list[int]] = {}
-        for interval, (since, length) in zip(held, times):
+        for interval in step.held[:count]:
+            length, interval.written = interval.length, True
             if length >= 0:
-                classes[interval.class_] += length - interval.inner
+                step.classes[interval.class_] += length - interval.inner
             if interval.above:
                 interval.above.inner += length if length >= 0 else interval.inner
-            self._write_row(interval.row, length, 0 if since is None else begin + since, sums)
-        self.writer.collectives += map(tuple, sums.values())
-        return classes
+            since = apart(step.came, interval.came) if length >= 0 else None
+            self._write_row(interval.row, length, 0 if since is None else step.began + since, step)
+        del step.held[:count]
+        step.timed -= count
+        self.writer.collectives += map(tuple, step.sums.values())
+        step.sums.clear()
 
-    def _write_row(
-        self, row: tuple[int, ...], length: int, begin: int, sums: dict[Any, list[int]]
-    ) -> None:
+    def _write_row(self, row: tuple[int, ...], length: int, begin: int, step: Step) -> None:
         """Write a row with what the device took, from `begin` on; 0 if unknown."""
         if not row:
             return
@@ -268,7 +316,7 @@ class DeviceTimeline(Timeline):
             return
         filled[_BLOCKED] = length
         if row[_FLAGS] & THINNED and row[_COUNT] == 1:
-            _add(sums, filled)
+            _add(step.sums, filled)
             return
         if begin:
             filled[_FLAGS] |= ON_DEVICE
@@ -289,96 +337,3 @@ def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
     total[_COUNT] = count + 1
     known = min(total[_BLOCKED], row[_BLOCKED]) >= 0
     total[_BLOCKED] = total[_BLOCKED] + row[_BLOCKED] if known else -1
-
-
-class DeviceCollectives(Collectives):
-    """Collectives whose waits are intervals on the device: they stall the compute stream, not the
-    host.
-
-    A wait on another stream holds up nothing until the compute stream waits for that stream, which
-    `streams` records.
-    """
-
-    timeline: DeviceTimeline
-
-    def __init__(self, timeline: DeviceTimeline) -> None:
-        super().__init__(timeline)
-        self._marks = timeline.marks
-        self._record = self._hold
-        self._mark = NONE  # the mark at which the current wait began
-        self._interval: Interval | None = None
-        self.streams: set[int] = set()  # that carried collectives, except the compute stream
-        self.pending: set[int] = set()  # those of them that nobody has waited for since
-
-    def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
-        begins, around = guard(self.wait_begins), super()._issuing(operation, guard)
-
-        def marked(raw: Call) -> Call:
-            issuing = around(raw)
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                begins()
-                return issuing(*args, **kwargs)
-
-            return call
-
-        return marked
-
-    def wait_begins(self) -> None:
-        """Record where a wait begins. A wait on a thread that does not train is ignored."""
-        if not self.timeline.is_elsewhere():
-            self._mark = self._marks.mark()
-
-    def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
-        held = super().before_wait(args)
-        self.wait_begins()
-        return held
-
-    def after_wait(self, held: tuple[Issued | None, int]) -> None:
-        """Count the time also of a wait for a call that was not seen being issued; it
-        has no row.
-        """
-        track = self.timeline.current
-        if held[0] is None and track and not self.timeline.is_elsewhere():
-            self._ended(COMMUNICATION)
-            interval, self._interval = self._interval, None
-            self.timeline.hold(track.number, cast("Interval", interval), ())
-        super().after_wait(held)
-
-    def issued(self, *call: Any) -> None:
-        """As in the base class; also remember on which streams collectives run."""
-        if self._mark == ASIDE and not self.timeline.is_elsewhere():
-            here = self._marks.here
-            self.streams.add(here)
-            self.pending.add(here)
-        super().issued(*call)
-
-    def by_others(self, *calls: Any) -> None:
-        self._ended(COMMUNICATION)
-        super().by_others(*calls)
-
-    def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        self._ended(issued[0].class_)
-        self._write(issued, wait, blocked, flags, self.timeline.where())
-
-    def _ended(self, class_: int) -> None:
-        above = self.timeline.innermost
-        self._interval = Interval(class_, above, self._mark, self._marks.mark())
-
-    def _forget(self, issued: Issued | None) -> None:
-        """Python never waited for it. If a stream did, `streams` records that wait."""
-        if issued:
-            self._write(issued, issued[3], 0, 0, self.timeline.where())
-
-    def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
-        name, group, engine = key
-        begin, wait, _, step = when
-        self._hold(
-            (_COLLECTIVE, THINNED, engine, name, step, 0, begin, wait, -1, -1, size, group, 1, -1)
-        )
-
-    def _hold(self, row: tuple[int, ...]) -> None:
-        """Hold the row with its interval, or with a hidden one if nothing was waited for."""
-        interval, self._interval = self._interval, None
-        hidden = Interval(COMMUNICATION, None, ASIDE, ASIDE)
-        self.timeline.hold(row[_CALL_AT["engine"]], interval or hidden, row)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsprof.hook.cuda import Device, Marks, device
-from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.device import DeviceTimeline
+from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.hook.sampler import Sampler

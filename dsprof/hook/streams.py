@@ -14,7 +14,8 @@ from typing import Any
 
 from dsprof.events import Class
 from dsprof.hook.cuda import ASIDE
-from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.device import DeviceTimeline
+from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import CLASSES, Frame, Phase

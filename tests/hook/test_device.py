@@ -22,7 +22,8 @@ from dsprof.events import Class
 from dsprof.hook import collectives, cuda, device, gpu, groups, spans
 from dsprof.hook.collectives import Operation
 from dsprof.hook.cuda import ASIDE, NONE, Cuda, Device, Marks
-from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.device import DeviceTimeline
+from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
@@ -698,17 +699,53 @@ def test_a_step_without_an_end_does_not_gather_in_memory(
     assert all(map(math.isnan, found.steps[0].classes))
 
 
-def test_nothing_is_read_between_marks_of_two_streams_or_before_the_device_is_there() -> None:
+@pytest.mark.parametrize("most", [50, 5000])
+def test_a_step_of_more_marks_than_there_are_events_is_known_all_the_same(
+    timeline: DeviceTimeline,
+    stream: FakeStream,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+) -> None:
+    """As with ZeRO-3, which waits for the parameters of each layer, in many micro-batches."""
+    monkeypatch.setattr(device, "MOST", most)
+    monkeypatch.setattr(device, "OFTEN", 8)
+    begun = clock.time
+    track = timeline.track(1)
+    for number in range(1, 4):
+        outer = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+        for layer in range(200):
+            stream.works(2)
+            inner = timeline.enter(
+                track, timeline.phase("forward/stream_wait", Class.COMMUNICATION)
+            )
+            stream.works(1)
+            timeline.leave(inner)
+            if layer % 5 == 4:  # the host is ahead by five layers
+                stream.comes_after()
+                clock.passes(5 * 3 * MS)
+        timeline.leave(outer)
+        timeline.close_step(track, number)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert [milliseconds(step.classes)[:2] for step in found.steps] == [[400, 200]] * 3
+    assert [(step.begin - begun) // (600 * MS) for step in found.steps] == [0, 1, 2]
+    waits = [row for row in found.spans if row.path == "forward/stream_wait"]
+    assert [row.gpu for row in waits] == [MS] * 600
+    assert {(row.gpu_begin - begun) // MS - 3 * place for place, row in enumerate(waits)} == {2}
+
+
+def test_nothing_is_read_between_marks_of_two_streams() -> None:
     stream = FakeStream()
     marks = Marks(stream.cuda, 8)
     first = marks.mark()
     stream.works(3)
-    assert marks.between(first, marks.mark()) == -1
     stream.current = ANOTHER
     marks.follow()
     second = marks.mark()
     stream.comes_after()
-    assert marks.between(first, second) == -1
+    assert marks.since(first, second) is None
 
 
 def test_marks_that_are_lost_or_none_have_nothing_between_them() -> None:
@@ -718,11 +755,11 @@ def test_marks_that_are_lost_or_none_have_nothing_between_them() -> None:
     stream.works(3)
     second = marks.mark()
     stream.comes_after()
-    assert marks.between(first, second) == 3 * MS
-    assert marks.between(NONE, second) == marks.between(first, ASIDE) == -1
+    assert marks.since(first, second) == 3 * MS
+    assert (marks.since(NONE, second), marks.since(first, ASIDE)) == (None, None)
     for _ in range(3):
         marks.mark()
-    assert marks.between(first, second) == -1
+    assert marks.since(first, second) is None
     assert marks.is_past(first)
 
 
