@@ -85,7 +85,7 @@ def marks() -> None:
     last = laid.mark()
     torch.cuda.synchronize()
     say("is_past", microseconds(lambda: laid.is_past(last)))
-    say("between", microseconds(lambda: laid.since(first, last)))
+    say("since", microseconds(lambda: laid.since(first, last)))
 
 
 def counters() -> None:

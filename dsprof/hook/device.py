@@ -243,10 +243,9 @@ class DeviceTimeline(Timeline):
             begin, whole, seconds = waiting.begun, waiting.ended - waiting.begun, UNKNOWN
             self._reached = None, 0
         else:
-            latest = now() - length  # it has ended by now
-            step.began = step.began or max(
-                waiting.begun, min(self._came_to(step, waiting.begun), latest)
-            )
+            if not step.began:
+                came = min(self._came_to(step, waiting.begun), now() - length)  # it is over by now
+                step.began = max(waiting.begun, came)
             self._write_rows(step, len(step.held))
             begin, whole, seconds = step.began, length, UNKNOWN
             step.classes[-1] += whole - sum(step.classes)

@@ -712,13 +712,12 @@ def test_a_step_of_more_marks_than_there_are_events_is_known_all_the_same(
     monkeypatch.setattr(device, "OFTEN", 8)
     begun = clock.time
     track = timeline.track(1)
+    waiting = timeline.phase("forward/stream_wait", Class.COMMUNICATION)
     for number in range(1, 4):
         outer = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
         for layer in range(200):
             stream.works(2)
-            inner = timeline.enter(
-                track, timeline.phase("forward/stream_wait", Class.COMMUNICATION)
-            )
+            inner = timeline.enter(track, waiting)
             stream.works(1)
             timeline.leave(inner)
             if layer % 5 == 4:  # the host is ahead by five layers
