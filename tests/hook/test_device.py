@@ -712,9 +712,10 @@ def test_a_step_of_more_marks_than_there_are_events_is_known_all_the_same(
     monkeypatch.setattr(device, "OFTEN", 8)
     begun = clock.time
     track = timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
     waiting = timeline.phase("forward/stream_wait", Class.COMMUNICATION)
     for number in range(1, 4):
-        outer = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+        outer = timeline.enter(track, forward)
         for layer in range(200):
             stream.works(2)
             inner = timeline.enter(track, waiting)
