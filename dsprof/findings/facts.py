@@ -302,7 +302,7 @@ class Facts:
         table = self.breakdown.phases
         return table[table["class"].isin(classes)]
 
-    @property
+    @cached_property
     def windows(self) -> str:
         """What an average is based on, in words: `mean of 3 printed steps, 20 to 40`."""
         assert self.breakdown is not None
@@ -311,7 +311,7 @@ class Facts:
             return f"one {how} step, {many.last:,}{self._apart}"
         return f"mean of {many.windows:,} {how} steps, {many.first:,} to {many.last:,}{self._apart}"
 
-    @property
+    @cached_property
     def _apart(self) -> str:
         """What was left out, in words: other engines, a first step that warms up, spikes."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
