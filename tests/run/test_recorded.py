@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -203,25 +202,29 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize("write", CASES, ids=lambda case: case.__name__)
-def test_views_are_those_of_all_events(write: Callable[[Path], None], tmp_path: Path) -> None:
-    write(tmp_path)
-    whole, run = from_events(frame_of(read_folder(tmp_path))), load(tmp_path)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.__name__)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The run as it is made of the table of all events, and as it is read."""
+    folder = tmp_path_factory.mktemp("run")
+    request.param(folder)
+    return [from_events(frame_of(read_folder(folder))), load(folder)]
+
+
+def test_findings_are_those_of_all_events(both: list[Run]) -> None:
+    whole, run = both
+    assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
+        (f.rule, f.title, f.summary, f.evidence) for f in whole.findings
+    ]
+
+
+def test_views_are_those_of_all_events(both: list[Run]) -> None:
+    whole, run = both
     for name in VIEWS:
         pd.testing.assert_frame_equal(
             plain(getattr(run, name)), plain(getattr(whole, name)), rtol=1e-9, obj=name
         )
     assert run.config == whole.config
     pd.testing.assert_frame_equal(plain(run.events), plain(whole.events), rtol=1e-9)
-
-
-@pytest.mark.parametrize("write", CASES, ids=lambda case: case.__name__)
-def test_findings_are_those_of_all_events(write: Callable[[Path], None], tmp_path: Path) -> None:
-    write(tmp_path)
-    whole, run = from_events(frame_of(read_folder(tmp_path))), load(tmp_path)
-    assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
-        (f.rule, f.title, f.summary, f.evidence) for f in whole.findings
-    ]
 
 
 def test_a_model_that_is_only_asked_makes_no_steps(tmp_path: Path) -> None:
