@@ -349,7 +349,8 @@ def _report(ranks: int) -> str:
 def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:
     """The events of these problems: their `count` is the number of the collective."""
     told = facts.run.told
-    told = told[(told["kind"] == Kind.PROBLEM).to_numpy(dtype=bool)]
+    same = (told["kind"] == Kind.PROBLEM) & told["name"].isin(rows["kind"])
+    told = told[same.to_numpy(dtype=bool)]  # what an exception quotes of it has no number
     mine = told.set_index(["source", "line"]).index.isin(rows.set_index(["source", "line"]).index)
     return told[mine]
 

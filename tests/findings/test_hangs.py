@@ -158,6 +158,18 @@ def test_the_call_that_timed_out_is_that_of_the_ranks_that_came(tmp_path: Path) 
     assert "It waits itself, in ALLREDUCE, call 74: it skipped a collective" in found.summary
 
 
+def test_a_timeout_that_an_exception_quotes_keeps_the_number_of_its_call() -> None:
+    run = run_of_text(
+        '  File "t.py", line 2532, in all_gather\n',
+        "    work = group._allgather_base(output_tensor, input_tensor)\n",
+        "RuntimeError: NCCL communicator was aborted on rank 0.  Original reason for failure was: "
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4015, "
+        "OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1806375 milliseconds before timing "
+        "out.\n",
+    )
+    assert "in _ALLGATHER_BASE, call 4,015" in one(run, "hang").title
+
+
 def test_a_timeout_whose_collective_is_cut_off_is_told_by_its_number() -> None:
     """As a terminal of 156 columns left it."""
     cut = (
