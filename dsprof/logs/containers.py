@@ -23,6 +23,7 @@ from typing import Final
 from dsprof.logs.encodings import Encoding, is_utf_16
 from dsprof.logs.exports import (
     LINE_READERS,
+    History,
     Objects,
     Record,
     document_kind,
@@ -130,7 +131,8 @@ class Containers:
             self._reader = None if self._unwrapped is None else self._unwrapped.line
         elif self._kind == "table":
             self._reader = table_reader(head)
-        elif self._kind == "objects":
+        elif self._kind in ("objects", "history"):
+            self._objects = History() if self._kind == "history" else self._objects
             self._reader = self._objects.line
         else:
             self._reader = LINE_READERS.get(self._kind)

@@ -3,7 +3,8 @@
 A record is a JSON object that keeps a line under one key, and mostly its time and its host under
 others: docker, fluentd, Loki, CloudWatch, Google Cloud, Kaggle and journald export such, a line
 each, in a list, or laid out over several lines; or tables of comma-separated values. Loki itself
-answers with pairs of time and line; asciinema records what a terminal printed, piece by piece.
+answers with pairs of time and line; asciinema records what a terminal printed, piece by piece;
+Hugging Face's Trainer keeps what it logged in its state.
 What was printed takes the place of what held it. Where a pager, syslog or a clipboard wrote control
 characters out or lost them, colours are left out and carriage returns put back; Ray's mark behind
 repeated lines is left out, too. Line numbers are those of the file where a line of it holds one
@@ -56,6 +57,9 @@ _OUTPUT: Final = re.compile(rb"\s*\[[\d.e+-]{1,32}, *\"o\", *%s\]\s*" % _STRING,
 _LOKI: Final = re.compile(rb'\[\s*"(\d{19})", ?%s\s*\]' % _STRING, re.DOTALL)
 #: Where HTML ends a line, which may also end there.
 _BREAK: Final = re.compile(rb"<br ?/?>([ \t\r]*\n)?", re.IGNORECASE)
+_HISTORY: Final = re.compile(rb'"log_history": \[\s{1,80}\{[ \t\r]*\n')
+#: What the Trainer prints first of a record; in its state, names are sorted.
+_LOGGED_FIRST: Final = ("loss", "eval_loss", "train_runtime", "step")
 _FEW: Final = 3
 _JSON: Final = (b"{", b"[")
 _TAG: Final = re.compile(rb"<[A-Za-z/!][^<>]{0,4000}+>")
@@ -101,6 +105,10 @@ def _is_markdown(head: bytes) -> bool:
 def _is_notebook(head: bytes) -> bool:
     told = b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head)
     return told and head.startswith(_JSON)
+
+
+def _is_history(head: bytes) -> bool:
+    return head.startswith(b"{") and _HISTORY.search(head) is not None
 
 
 def _is_objects(head: bytes) -> bool:
@@ -213,6 +221,19 @@ class Objects:
         return whole if read is None else lines_of(read[0], read[2])
 
 
+class History(Objects):
+    """What Hugging Face's Trainer logged, in its trainer_state.json: a line each, as it prints it.
+    Empty lines take the place of the others, so that lines are numbered as they are there."""
+
+    def _record(self) -> bytes:
+        whole = self.rest()
+        entry = _json(whole.strip(b" \t\r\n,"))
+        if not isinstance(entry, dict):
+            return whole
+        told = {key: entry[key] for key in _LOGGED_FIRST if key in entry} | entry
+        return str(told).encode("utf-8", "backslashreplace") + b"\n" * whole.count(b"\n")
+
+
 def lines_of(head: bytes, text: bytes) -> bytes:
     """A record's text, which may have several lines, each behind what goes in front."""
     return b"".join(head + line + b"\n" for line in text.split(b"\n"))
@@ -302,6 +323,7 @@ def markdown_line(line: bytes) -> bytes:
 
 #: Kinds of sources that are no lines as they were printed, and whether one that begins so is.
 _DOCUMENTS: Final[dict[str, Callable[[bytes], object]]] = {
+    "history": _is_history,
     "page": _is_page,
     "broken": _is_broken,
     "cast": _CAST.match,

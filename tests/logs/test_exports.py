@@ -283,6 +283,37 @@ def test_braces_that_hold_no_record_stay_as_they_are() -> None:
     assert b"".join(map(objects.line, lines)) + objects.rest() == b"".join(lines)
 
 
+STATE = """{
+  "global_step": 20,
+  "log_history": [
+    {
+      "clip_ratio": 0.0,
+      "learning_rate": 1e-05,
+      "loss": 1.875,
+      "step": 10
+    },
+    {
+      "loss": NaN,
+      "step": 20
+    },
+    {
+      "step": 20,
+      "train_loss": 1.8125,
+      "train_runtime": 250.0
+    }
+  ],
+  "max_steps": 20
+}
+"""
+
+
+def test_what_the_trainer_keeps_in_its_state_is_read_as_it_prints_it() -> None:
+    told = read(STATE.encode()).events.to_pylist()
+    rows = [row for row in told if row["name"] in ("loss", "train_runtime")]
+    assert [(row["step"], row["line"]) for row in rows] == [(10, 4), (20, 10), (None, 14)]
+    assert (rows[0]["value"], rows[1]["text"], rows[2]["seconds"]) == (1.875, "nan", 250)
+
+
 def test_a_line_of_a_notebook_that_prints_nothing_stays_as_it_is() -> None:
     for line in (b' "metadata": {\n', b'  "execution_count": 3,\n', b"plain\n"):
         assert notebook_line(line) == line
