@@ -23,8 +23,13 @@ _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
 _END: Final = 0.9  #: of the steps end with the phase that is named as the one before the next step
 
-#: What is mostly done there, by the phases before and after; "" is the next step.
+_UNSEEN_FORWARD: Final = (
+    "a forward ran that nothing recorded: of a module inside the engine, or in compiled code"
+)
+#: What is mostly done there, by the phases before and after; "" is any that begins the next step.
 _HINTS: Final = {
+    ("data", "backward"): _UNSEEN_FORWARD,
+    ("step", "backward"): _UNSEEN_FORWARD,
     ("data", "forward"): "scripts prepare the batch, or run another model",
     ("forward", "backward"): "scripts compute the loss",
     ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
@@ -72,7 +77,9 @@ class Place:
     @property
     def hint(self) -> str:
         """What is mostly done there, as a sentence behind a blank; "" if nobody can tell."""
-        told = _HINTS.get((self.before, "" if self.between_steps else self.after))
+        told = _HINTS.get((self.before, self.after))
+        if self.between_steps and told is None:
+            told = _HINTS.get((self.before, ""))
         return f" {self.words.capitalize()}, {told}." if told else ""
 
     @property

@@ -39,6 +39,26 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
     assert "average weights" in place.hint
 
 
+@pytest.mark.parametrize("first", ["forward", "backward"])
+def test_a_backward_that_no_forward_comes_before_tells_of_one_that_was_not_seen(
+    tmp_path: Path, first: str
+) -> None:
+    """As where a script calls the module inside DeepSpeed's engine."""
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    for step in range(1, 31):
+        began = at
+        at += 20 * MS
+        for name in (first, "step"):
+            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
+            at += 10 * MS
+        writer.step(step, began, at)
+    writer.close()
+    place = found(load(tmp_path))
+    assert place is not None
+    assert place.words == f"between step and the next {first}"
+    assert ("a forward ran that nothing recorded" in place.hint) == (first == "backward")
+
+
 @pytest.mark.parametrize(("every", "words"), [(30, "step and the next data"), (4, "")])
 def test_where_steps_end_in_several_ways_it_is_not_said_what_came_before(
     tmp_path: Path, every: int, words: str
