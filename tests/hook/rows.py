@@ -122,14 +122,25 @@ def folder(path: Path) -> list[Rows]:
 
 def in_flight(path: Path) -> tuple[str, int]:
     """The operation the process was in, and its number."""
-    word = struct.unpack_from("<Q", path.read_bytes(), layout.CELL)[0]
+    word, _, _ = struct.unpack_from("<3Q", path.read_bytes(), layout.CELL)
+    return _named(path, word), word >> layout.NAME_BITS
+
+
+def last_phase(path: Path) -> str:
+    """`data` of a process that is in that phase, `behind data` if that was the last one."""
+    _, _, word = struct.unpack_from("<3Q", path.read_bytes(), layout.CELL)
+    return ("behind " if word & layout.OVER else "") + _named(path, word)
+
+
+def _named(path: Path, word: int) -> str:
+    """The name that the low bits of a word of the cell stand for; "" if none."""
     names = {}
     data = path.read_bytes()
     for row in _rows(data[layout.parse_header(data, "").rows :]):
         if row[0] == RowKind.TEXT:
             _, used, _, number, _, _, _, piece = layout.TEXT.unpack(row)
             names[number] = piece[:used].decode()
-    return names.get(word & (1 << layout.NAME_BITS) - 1, ""), word >> layout.NAME_BITS
+    return names.get(word & (1 << layout.NAME_BITS) - 1, "")
 
 
 def _rows(data: bytes) -> Iterator[bytes]:

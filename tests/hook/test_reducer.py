@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.hook.jobs_of import launch
-from tests.hook.rows import folder, in_flight
+from tests.hook.rows import folder, in_flight, last_phase
 
 JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
@@ -89,14 +89,21 @@ def test_what_ddp_waits_for_that_python_has_let_go_of_is_a_wait_of_the_rank_that
 
 
 @pytest.mark.parametrize(
-    ("kind", "waits", "operation"), [("gradients", 0, "all_reduce"), ("buffers", 1, "broadcast")]
+    ("kind", "waits", "operation", "phases"),
+    [
+        ("gradients", 0, "all_reduce", ("backward", "behind data")),
+        ("buffers", 1, "broadcast", ("behind data", "forward")),
+        ("data", 0, "all_reduce", ("backward", "data")),
+    ],
 )
 def test_a_rank_that_ends_while_ddp_waits_was_in_that_collective_and_the_other_in_none(
-    tmp_path: Path, kind: str, waits: int, operation: str
+    tmp_path: Path, kind: str, waits: int, operation: str, phases: tuple[str, str]
 ) -> None:
+    """Both were ended by SIGKILL, and in this phase, or behind it."""
     assert not launch("standing", (2, tmp_path, kind), needs="torch")
     files = sorted((tmp_path / "run").glob("*.dsprof"))
     assert [in_flight(file)[0] for file in files] == [operation, ""][:: 1 if waits == 0 else -1]
+    assert tuple(last_phase(file) for file in files) == phases
 
 
 @pytest.mark.parametrize("kind", BY_HAND)

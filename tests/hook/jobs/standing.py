@@ -1,6 +1,7 @@
 """DDP in which one rank stands still until it ends both: what the other one waits in, it is in.
 
 argv[2] says for what the other one waits: "gradients" or "buffers", of which rank 0 is the source.
+With "data" it waits for the gradients of a rank whose loader does not come with the next batch.
 """
 
 from __future__ import annotations
@@ -9,30 +10,44 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS, AT = 5, 3
+processes: list[int] = [0, 0]
+
+
+def stand_still() -> None:
+    time.sleep(0.5)
+    os.kill(processes[1 - job.rank()], signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Batches(IterableDataset[torch.Tensor]):  # type: ignore[misc]
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for step in range(STEPS):
+            if step == AT and job.rank() and sys.argv[2] == "data":
+                stand_still()
+            yield job.batch(step)
 
 
 def main() -> None:
     kind = sys.argv[2]
     dist.init_process_group("gloo")
-    processes: list[int] = [0, 0]
     dist.all_gather_object(processes, os.getpid())
     net = nn.Sequential(job.model(), nn.BatchNorm1d(1)) if kind == "buffers" else job.model()
     model = nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     dsprof.hook.attach(model, optimizer=optimizer, out=job.out() / "run")
-    for step in range(STEPS):
-        if step == AT and job.rank() == (kind == "gradients"):
-            time.sleep(0.5)
-            os.kill(processes[1 - job.rank()], signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        model(job.batch(step)).square().mean().backward()
+    for step, batch in enumerate(DataLoader(Batches(), batch_size=None)):
+        if step == AT and kind != "data" and job.rank() == (kind == "gradients"):
+            stand_still()
+        model(batch).square().mean().backward()
         optimizer.step()
