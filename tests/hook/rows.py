@@ -134,7 +134,7 @@ def last_phase(path: Path) -> str:
 
 def _named(path: Path, word: int) -> str:
     """The name that the low bits of a word of the cell stand for; "" if none."""
-    names = {}
+    names: dict[int, str] = {}
     data = path.read_bytes()
     for row in _rows(data[layout.parse_header(data, "").rows :]):
         if row[0] == RowKind.TEXT:
