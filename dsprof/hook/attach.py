@@ -237,6 +237,7 @@ def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) ->
     handle.optimizer = weakref.ref(optimizer) if optimizer is not None else _nobody
     _active.handles.append(handle)
     way(_active.recorder, handle.patches)
+    _active.recorder.timeline.flush()  # names of phases: the first may never end
 
 
 def _begin_anew(out: Path) -> None:

@@ -94,6 +94,7 @@ def test_what_ddp_waits_for_that_python_has_let_go_of_is_a_wait_of_the_rank_that
         ("gradients", 0, "all_reduce", ("backward", "behind data")),
         ("buffers", 1, "broadcast", ("behind data", "forward")),
         ("data", 0, "all_reduce", ("backward", "data")),
+        ("first", 0, "all_reduce", ("backward", "forward")),
     ],
 )
 def test_a_rank_that_ends_while_ddp_waits_was_in_that_collective_and_the_other_in_none(

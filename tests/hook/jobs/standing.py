@@ -1,7 +1,8 @@
 """DDP in which one rank stands still until it ends both: what the other one waits in, it is in.
 
 argv[2] says for what the other one waits: "gradients" or "buffers", of which rank 0 is the source.
-With "data" it waits for the gradients of a rank whose loader does not come with the next batch.
+With "data" it waits for the gradients of a rank whose loader does not come with the next batch,
+with "first" for those of a rank that never comes out of its first forward.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ def main() -> None:
     dist.all_gather_object(processes, os.getpid())
     net = nn.Sequential(job.model(), nn.BatchNorm1d(1)) if kind == "buffers" else job.model()
     model = nn.parallel.DistributedDataParallel(net)
+    if kind == "first" and job.rank():
+        net.register_forward_pre_hook(lambda *_: stand_still())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     dsprof.hook.attach(model, optimizer=optimizer, out=job.out() / "run")
     for step, batch in enumerate(DataLoader(Batches(), batch_size=None)):
-        if step == AT and kind != "data" and job.rank() == (kind == "gradients"):
+        if step == AT and kind in ("gradients", "buffers") and job.rank() == (kind == "gradients"):
             stand_still()
         model(batch).square().mean().backward()
         optimizer.step()
