@@ -36,11 +36,11 @@ def turns(
     moments = run.moments(asked, ranks, outer=outer)
     mine = moments["engine"] == steps["engine"].iloc[0]
     whole = moments[mine & (moments["what"] == STEP)]
-    parts = pd.concat([moments[moments["what"] != STEP], _ends(moments[~mine])])
+    parts = pd.concat([_ends(moments[~mine]), moments[moments["what"] != STEP]])
     suffix = _OF + parts["engine"].astype("str")
     foreign = parts["engine"] != steps["engine"].iloc[0]
     parts = parts.assign(path=parts["path"].mask(foreign, parts["path"] + suffix))
-    parts = parts.sort_values("begin", kind="stable")
+    parts = parts.sort_values("begin", kind="stable")  # at the same moment an end comes first
     wanted = set(steps["step"].astype(int))
     found = [
         one

@@ -26,11 +26,13 @@ _END: Final = 0.9  #: of the steps end with the phase that is named as the one b
 _UNSEEN_FORWARD: Final = (
     "a forward ran that nothing recorded: of a module inside the engine, or in compiled code"
 )
-#: What is mostly done there, by the phases before and after; "" is any that begins the next step.
-_HINTS: Final = {
+#: What is mostly done there, by the phases before and after; "" is any that begins the next step,
+#: None any at all.
+_HINTS: Final[dict[tuple[str | None, str], str]] = {
     ("data", "backward"): _UNSEEN_FORWARD,
     ("step", "backward"): _UNSEEN_FORWARD,
     ("data", "forward"): "scripts prepare the batch, or run another model",
+    (None, "forward"): "scripts load and prepare batches",
     ("forward", "backward"): "scripts compute the loss",
     ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
     ("step", ""): "scripts log, average weights, step a scheduler, move a batch to the device, or "
@@ -47,9 +49,8 @@ class Place:
     """Where most of the time lies that no phase covers.
 
     Attributes:
-        before, after: names of the phases around it.
-        between_steps: whether `after` is the first one of the next step; `before` is "" then if
-            not nearly all steps end alike.
+        before, after: names of the phases around it, one of them "" if it is not always the same.
+        between_steps: whether `after` is the first one of the next step.
         share: of all such time.
         proof: the row behind the longest of the times there.
     """
@@ -80,6 +81,8 @@ class Place:
         told = _HINTS.get((self.before, self.after))
         if self.between_steps and told is None:
             told = _HINTS.get((self.before, ""))
+        elif not self.before:
+            told = _HINTS.get((None, self.after))
         return f" {self.words.capitalize()}, {told}." if told else ""
 
     @property
@@ -107,19 +110,38 @@ def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place
     total = float(found["seconds"].sum())
     if not total:
         return None
+    place, row = _between(found, total, inside) or _beside(found, total) or (None, None)
+    if place is None or row is None:
+        return None
+    much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
+    return replace(place, proof=(row_evidence(row, f"{much}, longest of some steps"),))
+
+
+def _between(found: pd.DataFrame, total: float, inside: str) -> tuple[Place, pd.Series] | None:
+    """The two phases between which most of it lies, and the row behind the longest of the times."""
     (before, after), longest = found.index[0], found.iloc[0]
     share = float(longest["seconds"]) / total
     if share < _MOST or not (before or after):
         return None
     between_steps = not (before or inside)
-    place = Place(
-        before=_last(found) if between_steps else before,
-        after=after,
-        between_steps=between_steps,
-        share=share,
-    )
-    much = f"step {longest['step']:,}: {format_seconds(longest['longest'])} {place.words}"
-    return replace(place, proof=(row_evidence(longest, f"{much}, longest of some steps"),))
+    before = _last(found) if between_steps else before
+    return Place(before, after, between_steps=between_steps, share=share), longest
+
+
+def _beside(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None:
+    """The same of one phase before or after which most of it lies, whatever is on the other side:
+    of several micro-batches one follows the step and the others a backward.
+    """
+    sides = {side: found.groupby(level=side)["seconds"].sum().drop("", errors="ignore")
+             for side in ("before", "after")}  # fmt: skip
+    side = max(sides, key=lambda one: sides[one].max())
+    name = str(sides[side].idxmax())
+    share = float(sides[side][name]) / total
+    if share < _MOST:
+        return None
+    before, after = (name, "") if side == "before" else ("", name)
+    longest = found[found.index.get_level_values(side) == name].nlargest(1, "longest").iloc[0]
+    return Place(before, after, between_steps=False, share=share), longest
 
 
 def _own(found: pd.DataFrame) -> pd.DataFrame:

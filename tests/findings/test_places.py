@@ -79,6 +79,24 @@ def test_where_steps_end_in_several_ways_it_is_not_said_what_came_before(
     assert bool(place.hint) == bool(words)
 
 
+def test_of_micro_batches_the_time_lies_before_each_forward(tmp_path: Path) -> None:
+    """One follows the step, the others a backward."""
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    for step in range(1, 31):
+        began = at
+        for name in ("forward", "backward", "forward", "backward", "step"):
+            at += (20 if name == "forward" else 1) * MS
+            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
+            at += 10 * MS
+        writer.step(step, began, at, micros=2)
+    writer.close()
+    place = found(load(tmp_path))
+    assert place is not None
+    assert (place.words, place.much) == ("before forward", "93 %")
+    assert place.hint == " Before forward, scripts load and prepare batches."
+    assert ": 20.0 ms before forward" in place.proof[0].text
+
+
 def test_time_that_is_spread_has_no_place(tmp_path: Path) -> None:
     assert found(load(record_pauses(tmp_path, {"backward": 10, "forward": 10, "step": 10}))) is None
 
