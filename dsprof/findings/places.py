@@ -147,7 +147,8 @@ def _beside(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None
 def _own(found: pd.DataFrame) -> pd.DataFrame:
     """Those that are time of the engine itself, where several take turns: its turn begins where
     the last phase of another one ended."""
-    return found[[not is_foreign(name) for name in found.index.get_level_values("after")]]
+    after = found.index.get_level_values("after")
+    return found[np.array([not is_foreign(name) for name in after], dtype=bool)]
 
 
 def _last(found: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from dsprof import load
 from dsprof.findings.places import Place, place_of
-from dsprof.recording import Writer
+from dsprof.recording import THINNED, Writer
 from dsprof.run import Run
 from tests.recording.recorded import LENGTHS, MS, header, record_pauses
 
@@ -253,3 +253,16 @@ def test_a_late_rank_is_said_to_lose_most_where_it_loses_more_than_half(
     run = load(record_pauses(tmp_path, {}, pauses))
     (late,) = [one for one in run.findings if one.rule == "straggler-rank"]
     assert f"It loses most {said}" in late.summary
+
+
+def test_calls_that_share_rows_leave_no_place(tmp_path: Path) -> None:
+    """Nobody knows when they held the rank up."""
+    writer = Writer.create(tmp_path, header(world=1))
+    forward, reduce = writer.name("forward", 0, "compute"), writer.name("all_reduce")
+    for step in range(1, 31):
+        at = step * 100 * MS
+        writer.span(forward, at, at + 10 * MS, step)
+        writer.collective(reduce, 0, at, at, 20 * MS, step, -1, 64, 50, 0, -1, THINNED)
+        writer.step(step, at, at + 100 * MS)
+    writer.close()
+    assert found(load(tmp_path)) is None
