@@ -16,7 +16,8 @@ from dsprof import grammar, logs
 from dsprof.logs import Reader
 from dsprof.logs.hard_wraps import HEAD, Unwrapped, Wrap, wrap_of
 from dsprof.logs.source import Source, is_plain
-from dsprof.run import load
+from dsprof.run import Run, load
+from tests.loaded import loaded
 from tests.logs.reading import PFX, STEP, TIMERS, difference, read, rows
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
 ) -> None:
     path = tmp_path / log.name
     path.write_bytes(fold(log.read_bytes(), width))
-    assert verdict(path) == verdict(log)
+    assert verdict(load(path)) == verdict(loaded(log))
 
 
 def without_blanks(text: bytes) -> bytes:
@@ -108,7 +109,7 @@ def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     log = ROOT / "sample_logs" / f"{name}.log"
     path = tmp_path / log.name
     path.write_bytes(without_blanks(folded_at_blanks(log.read_bytes(), width)))
-    assert verdict(path) == verdict(log)
+    assert verdict(load(path)) == verdict(loaded(log))
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -125,7 +126,7 @@ def test_a_copy_of_a_terminal_that_ends_no_line_with_a_blank_has_the_verdict_of_
     log = ROOT / "sample_logs" / f"{name}.log"
     path = tmp_path / log.name
     path.write_bytes(without_blanks(folded(log.read_bytes(), width)))
-    assert verdict(path) == verdict(log)
+    assert verdict(load(path)) == verdict(loaded(log))
 
 
 @pytest.mark.parametrize("log", [*SAMPLES, *CORPUS], ids=lambda log: log.stem)
@@ -133,10 +134,8 @@ def test_no_real_log_without_blanks_at_its_ends_is_taken_for_a_wrapped_one(log: 
     assert wrap_of(without_blanks(log.read_bytes())[:HEAD]) is None
 
 
-@cache
-def verdict(path: Path) -> list[tuple[Any, ...]]:
-    findings = load(path).findings
-    return [(f.rule, f.severity, f.confidence, f.title) for f in findings]
+def verdict(run: Run) -> list[tuple[Any, ...]]:
+    return [(f.rule, f.severity, f.confidence, f.title) for f in run.findings]
 
 
 @pytest.mark.parametrize("log", [*SAMPLES, *CORPUS], ids=lambda log: log.stem)

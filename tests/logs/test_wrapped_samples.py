@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from dsprof.logs import read
@@ -115,10 +117,16 @@ def lines_of(name: str) -> tuple[bytes, ...]:
     return tuple((SAMPLES / f"{name}.log").read_bytes().splitlines())
 
 
+@cache
+def bare_events(name: str) -> pd.DataFrame:
+    with TemporaryDirectory() as folder:
+        return events(Path(folder), lines_of(name))
+
+
 @pytest.mark.parametrize("wrapper", WRAPS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrapped_log_reads_like_the_bare_one(name: str, wrapper: str, tmp_path: Path) -> None:
-    bare = events(tmp_path, lines_of(name))
+    bare = bare_events(name)
     wrapped = events(tmp_path, WRAPS[wrapper](lines_of(name)))
     assert wrapped["pattern"].value_counts().to_dict() == bare["pattern"].value_counts().to_dict()
     pd.testing.assert_frame_equal(wrapped, bare)
@@ -140,16 +148,27 @@ def _is_before_table(line: bytes) -> bool:
     return not line.startswith(b"Comm. Op ")
 
 
-@pytest.mark.parametrize("wrapper", WRAPS)
-def test_what_a_line_without_a_header_tells_of_the_version_is_told_behind_wrappers_too(
-    wrapper: str, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def headless() -> list[bytes]:
     """At the usual log level DeepSpeed prints its timers, and no line that its logger heads."""
     lines = [line for line in lines_of("straggler_0.19.8") if not _is_by_logger(line)]
-    lines += itertools.dropwhile(_is_before_table, lines_of("comms_table_0.19.8"))
-    bare = judged(tmp_path, lines)
-    assert "untrustworthy-timers" in [found[0] for found in bare]  # its table adds up totals
-    assert judged(tmp_path, WRAPS[wrapper](lines)) == bare
+    return [*lines, *itertools.dropwhile(_is_before_table, lines_of("comms_table_0.19.8"))]
+
+
+@pytest.fixture(scope="module")
+def verdict(
+    headless: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[object, ...]]:
+    """What is found where nothing wraps these lines."""
+    return judged(tmp_path_factory.mktemp("bare"), headless)
+
+
+@pytest.mark.parametrize("wrapper", WRAPS)
+def test_what_a_line_without_a_header_tells_of_the_version_is_told_behind_wrappers_too(
+    wrapper: str, headless: list[bytes], verdict: list[tuple[object, ...]], tmp_path: Path
+) -> None:
+    assert "untrustworthy-timers" in [found[0] for found in verdict]  # its table adds up totals
+    assert judged(tmp_path, WRAPS[wrapper](headless)) == verdict
 
 
 TIMERS = b"time (ms) | fwd: 1.00 | bwd: 2.00 | step: 3.00"
@@ -196,14 +215,19 @@ NUMBERED: dict[str, Wrap] = {
 }
 
 
+@pytest.fixture(scope="module")
+def unnumbered() -> pa.Table:
+    return read_portions(b"\n".join(lines_of(NAMES[0])[:200]) + b"\n").events
+
+
 @pytest.mark.parametrize("portion", [1, 7, 4096, 1 << 30])
 @pytest.mark.parametrize("numbers", NUMBERED)
-def test_line_numbers_are_no_tasks_however_the_log_comes(numbers: str, portion: int) -> None:
-    lines = lines_of(NAMES[0])[:200]
-    text = b"\n".join(NUMBERED[numbers](lines)) + b"\n"
-    bare = read_portions(b"\n".join(lines) + b"\n").events
+def test_line_numbers_are_no_tasks_however_the_log_comes(
+    numbers: str, portion: int, unnumbered: pa.Table
+) -> None:
+    text = b"\n".join(NUMBERED[numbers](lines_of(NAMES[0])[:200])) + b"\n"
     told = read_portions(text, [portion] * (len(text) // portion)).events
-    assert difference(told, bare) == ""
+    assert difference(told, unnumbered) == ""
 
 
 def test_tasks_that_print_in_their_order_are_no_line_numbers() -> None:
