@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -46,12 +48,18 @@ every_way = pytest.mark.parametrize(
 )
 
 
+@cache
+def dialect(place: str, sums: str) -> grammar.Grammar:
+    with TemporaryDirectory() as folder:
+        text = ACME.format(place=place, sums=sums)
+        Path(folder, "acme.toml").write_text(text, encoding="utf-8")
+        return grammar.load([Path(folder)])
+
+
 @pytest.fixture
-def told(tmp_path: Path, place: str, sums: str) -> Any:
+def told(place: str, sums: str) -> Any:
     """Steps that timers of a name belong to, and those that they were printed for (in ms)."""
-    file = tmp_path / "acme.toml"
-    file.write_text(ACME.format(place=place, sums=sums), encoding="utf-8")
-    own = grammar.load([tmp_path])
+    own = dialect(place, sums)
 
     def read(text: bytes, name: str = "acme_data") -> list[tuple[int | None, int]]:
         reader = Reader(own, Source("run.log"))
