@@ -15,7 +15,7 @@ from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
-from dsprof.run.problems import GAVE_UP
+from dsprof.run.problems import GAVE_UP, NONE_CLOSED
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -207,15 +207,19 @@ def _device(row: pd.Series[Any]) -> str:
     return f" (GPU {int(row['value'])})" if known else ""
 
 
+#: What failed where it was no process of the job.
+_NO_PROCESS: Final = {"command": "The command", "not-admitted": "A pod", "not-scheduled": "A pod"}
+
+
 def _who(row: pd.Series[Any]) -> str:
     if row["kind"] == "ssh-refused":
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
-    if row["kind"] == "command":
-        return "The command"
-    if row["kind"] in ("not-admitted", "not-scheduled"):
-        return "A pod"
+    if row["kind"] in _NO_PROCESS:
+        return _NO_PROCESS[str(row["kind"])]
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
+    if row["kind"] == "gone" and str(row["text"]).startswith(NONE_CLOSED):
+        return "The job"
     if of_launcher(row):
         return "The launcher" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     task = f"Task {row['task']}" if "task" in row else "A process"

@@ -66,6 +66,9 @@ _STOPPED: Final = ("gpu-fault",)
 _OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
 
+#: Begins what is said of a launch of which nobody saw how it ended.
+NONE_CLOSED: Final = "no process of this launch closed its recording"
+
 #: What gloo raises where a rank waited too long in a collective: it has no watchdog.
 GAVE_UP: Final = r"gloo/transport[^\]]{0,120}\] Timed out waiting "
 

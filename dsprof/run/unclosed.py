@@ -23,7 +23,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, OUTLIVED, Gone
-from dsprof.run.problems import OF_A_PEER, SEVERE
+from dsprof.run.problems import NONE_CLOSED, OF_A_PEER, SEVERE
 from dsprof.run.table import of_kind, tidy
 
 #: Seconds without a row after which a launch is over, or stuck.
@@ -387,7 +387,7 @@ def _seen(process: Process, way: str) -> tuple[str, float]:
 
 def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]:
     text = {
-        "ended": "no process of this launch closed its recording, and the launch is over",
+        "ended": f"{NONE_CLOSED}, and the launch is over",
         "gone": f"process {process['pid']} ended without closing its recording",
         "killed": f"process {process['pid']} was killed while its launch went on",
         "absent": f"process {process['pid']}{_place(process)} did not come to the collective the "

@@ -134,6 +134,7 @@ def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
     assert run.problems["rank"].isna().all()
     first = run.findings[0]
     assert (first.rule, first.ranks) == ("rank-died", ())
+    assert first.title.startswith("The job ended without a message after step ")
     assert "no process of this launch closed its recording" in first.title
 
 
