@@ -1,0 +1,89 @@
+"""What is known of recorded processes and of how they ended.
+
+A process that ends, by an exception too, closes its recording. Where `dsprof attach` saw it end,
+it is known how (`killed`), whether or not it closed it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.recording.launches import NOT_FOUND, Gone
+from dsprof.run.table import of_kind
+
+#: What a script exits with that was asked to end and says so.
+_ASKED: Final = 128 + signal.SIGTERM
+
+#: `Recording.facts` of one.
+Process = Mapping[str, Any]
+
+
+def as_seen(process: Process) -> Process:
+    """The process with what its end is known to mean.
+
+    Of one that was gone when it was looked for, only since when is known: `lost`. Not that it died
+    before: it may run in a container, with a number that means another here. One that was seen to
+    end with status 0 counts as closed then.
+    """
+    gone = process.get("killed")
+    if not gone:
+        return process
+    if gone.signal == NOT_FOUND:
+        return {**process, "killed": None, "lost": gone.at}
+    if process["ended"] or (gone.signal, gone.code) != (0, 0):
+        return process
+    return {**process, "ended": True, "ended_at": gone.at, "said_nothing": True}
+
+
+def has_failed(gone: Gone) -> bool:
+    """Whether its exit code says so; a crash of a process that closed its recording does not."""
+    return gone.code not in (None, 0, _ASKED)
+
+
+def was_interrupted(process: Process) -> bool:
+    """By Ctrl-C, which is no fault, or somebody's `kill -INT`."""
+    gone = process.get("killed")
+    return bool(gone and gone.signal == signal.SIGINT)
+
+
+def was_stopped(process: Process) -> bool:
+    """By SIGTERM, which a launcher sends to the others: whoever was first had it from elsewhere."""
+    gone = process.get("killed")
+    return bool(not process["ended"] and gone and gone.signal == signal.SIGTERM)
+
+
+def ended_by_signal(process: Process) -> bool:
+    """By any: its fault, the kernel's, or its launcher's."""
+    gone = process.get("killed")
+    return bool(gone and gone.signal)
+
+
+def end_of(process: Process) -> int:
+    """When it closed its recording or was seen to end, ns since 1970."""
+    return int(process["ended_at"] if process["ended"] else process["killed"].at)
+
+
+def rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
+    rows: pd.DataFrame = events[(events["source"] == process["source"]).fillna(value=False)]
+    return rows
+
+
+def last_seen(launch: Sequence[Process], events: pd.DataFrame) -> int:
+    """When the last row of any of them was written, or now, if one is seen to be there.
+
+    In ns since 1970.
+    """
+    last = [rows_of(events, one)["at"].max() for one in launch]
+    times = [int(at.value) for at in last if pd.notna(at)]
+    return max([*times, *(int(one.get("alive_at") or 0) for one in launch)], default=0)
+
+
+def told_by(launch: Sequence[Process], events: pd.DataFrame) -> pd.DataFrame:
+    """The problems that its processes tell of themselves."""
+    told = of_kind(events, Kind.PROBLEM)
+    return told[told["source"].isin([one["source"] for one in launch])]
