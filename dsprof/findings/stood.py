@@ -14,6 +14,7 @@ import pandas as pd
 
 from dsprof.findings.facts import Facts
 from dsprof.recording.launches import NOT_FOUND
+from dsprof.run.missed import WAITED
 from dsprof.units import format_ranks, format_seconds
 
 _NS: Final = 1e-9
@@ -95,14 +96,14 @@ def stood_of(facts: Facts, row: pd.Series[Any]) -> Stood | None:
 
 def said_of_dead(facts: Facts, row: pd.Series[Any]) -> str:
     """A sentence behind a blank: where a process that died stood, or all of a launch, if the
-    problem is theirs.
+    problem is theirs, or if it had stood there for long: another may be what it waited for.
     """
     if pd.isna(row["segment"]) or row["kind"] not in _UNCLOSED:
         return ""
-    if pd.isna(row["rank"]):
+    one = stood_of(facts, row)
+    if pd.isna(row["rank"]) or (one and one.seconds is not None and one.seconds > WAITED):
         every = said_of_all(stood(facts, int(row["segment"])))
         return f" Before that, {every}." if every else ""
-    one = stood_of(facts, row)
     return f" Before that, it {one.place}{one.lasted}.".replace(",.", ".") if one else ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsprof.findings.facts import Facts
 from dsprof.findings.stood import said_of_all, stood
 from tests.findings.plants import one
@@ -13,6 +15,20 @@ def test_what_a_rank_was_in_that_was_killed_is_told_and_for_how_long() -> None:
         run_of(killed(0, 10.6, 15), killed(1, 10.5, 9, **inside("data", "data"))), "rank-died"
     )
     assert found.summary.endswith("Before that, it was in data for 400 ms.")
+
+
+@pytest.mark.parametrize(("signal", "who"), [(6, "A process"), (9, "Rank 0")])
+def test_of_one_that_had_stood_for_long_it_is_told_where_the_others_were(
+    signal: int, who: str
+) -> None:
+    """On NCCL no process waits in the call: the host goes on to where it needs the result. Then its
+    watchdog aborts it."""
+    first = killed(0, 310.0, signal, **inside("step"))
+    found = one(run_of(first, killed(1, 315.0, 15, **inside("data", "data"))), "rank-died")
+    assert found.title.startswith(f"{who} on w0 was killed by SIG")
+    assert found.summary.endswith(
+        "Before that, rank 0 was in step for 300 s; rank 1 was in data for 305 s."
+    )
 
 
 def test_a_moment_too_short_for_the_cell_has_no_length() -> None:
