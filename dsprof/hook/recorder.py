@@ -221,15 +221,20 @@ class Flown(NamedTuple):
 
 
 def flight_recorder() -> Flown | None:
-    """The Flight Recorder's count; None if this PyTorch has none, or none that dumps
-    JSON (< 2.6).
+    """The Flight Recorder's count; None if this PyTorch has none, or none that dumps JSON (< 2.6).
+
+    A PyTorch for CUDA has two since 2.8, one for NCCL and one for all other backends.
     """
     import torch._C._distributed_c10d as c10d
 
-    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # 2.6 has only the second
-    dumping = next((getattr(c10d, name) for name in names if hasattr(c10d, name)), None)
-    if dumping is None:
+    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+    found = [_flown(getattr(c10d, name)) for name in names if hasattr(c10d, name)]
+    if not found:
         return None
+    return Flown(sum(one.total for one in found), any(one.point_to_point for one in found))
+
+
+def _flown(dumping: Callable[..., Any]) -> Flown:
     import json
 
     dump = json.loads(dumping(includeCollectives=True))

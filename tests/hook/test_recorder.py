@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,28 @@ def test_collectives_are_counted_by_the_flight_recorder_as_each_pytorch_names_it
 ) -> None:
     entries = [{"record_id": number} for number in (3, 4)]  # older ones were overwritten
     assert recorded(tmp_path, monkeypatch, name, *entries).unseen == 2
+
+
+def test_the_flight_recorders_of_nccl_and_of_all_others_are_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PyTorch for CUDA has both; on a GPU the one that every PyTorch has is empty."""
+    told: dict[str, list[Any]] = {NEW: [], OLD: []}
+    for name, entries in told.items():
+        dump = partial(_dumped, entries)
+        monkeypatch.setattr(c10d, name, dump, raising=False)
+    recorder = Recorder(tmp_path, {}, Guard())
+    recorder.start()
+    recorder.collectives.seen, recorder.collectives.sent = 3, 2
+    told[OLD] += [{"record_id": number, "is_p2p": number > 3} for number in range(6)]
+    told[NEW] += [{"record_id": 0}]
+    recorder.close()
+    config = folder(tmp_path)[0].config
+    assert (config["collectives_seen"], config["collectives_issued"]) == (5, 7)
+
+
+def _dumped(entries: list[Any], **_: Any) -> str:
+    return json.dumps({"entries": entries})
 
 
 @pytest.mark.parametrize("name", [NEW, "_dump_nccl_trace"])
