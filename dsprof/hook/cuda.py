@@ -158,9 +158,23 @@ def device(environment: Mapping[str, str] = os.environ) -> Device | None:
 
     if not torch.cuda.is_initialized():
         return None
-    index = torch.cuda.current_device()
+    index = _in_use()
     told = torch.cuda.get_device_properties(index)
     return Device(index, _uuid(told, index, environment), told.total_memory, _cuda(index))
+
+
+def _in_use() -> int:
+    """The device on which this process has most memory: a script may never make it the current one,
+    and an event on another device would cost that device a context. PyTorch's own allocator tells
+    without asking any device.
+    """
+    import torch
+
+    current: int = torch.cuda.current_device()
+    if torch.cuda.get_allocator_backend() != "native":
+        return current
+    used = [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
+    return max(range(len(used)), key=lambda index: (used[index], index == current), default=current)
 
 
 def _cuda(index: int) -> Cuda:

@@ -21,7 +21,7 @@ from time import perf_counter_ns as now
 from typing import Any, Final, NamedTuple
 
 from dsprof.hook.cuda import ASIDE, NONE, RING, Came, DeviceClock, Marks, apart
-from dsprof.hook.spans import CLASSES, Frame, Phase, Timeline, Track, renumbered
+from dsprof.hook.spans import CLASSES, Frame, Phase, Timeline, Track, Where, renumbered
 from dsprof.recording import ON_DEVICE, THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS, UNKNOWN
 
@@ -31,6 +31,7 @@ AHEAD: Final = 64  # steps that may wait for the device; older ones are written 
 PATIENCE: Final = 0.2  # seconds that the end of recording gives the device to finish its last steps
 
 COLLECTIVE: Final = int(RowKind.COLLECTIVE)
+AWAY: Final = -1  # in place of a class: the time of another engine's turn
 _SPAN: Final = int(RowKind.SPAN)
 _SPAN_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.SPAN][1])}
 CALL_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.COLLECTIVE][1])}
@@ -65,7 +66,7 @@ class Interval:
 class Step:
     """What the device does of a step, from the moment when the host begins it."""
 
-    __slots__ = ("began", "begin", "came", "classes", "held", "known", "sums", "timed")
+    __slots__ = ("away", "began", "begin", "came", "classes", "held", "known", "sums", "timed")
 
     def __init__(self, begin: int) -> None:
         self.begin = begin  # mark
@@ -74,6 +75,7 @@ class Step:
         self.held: list[Interval] = []  # inner intervals come before those that contain them
         self.timed = 0  # how many of them have been read
         self.classes = [0] * len(CLASSES)  # ns, of the rows that have been written
+        self.away = 0  # ns of other engines' turns, of those that have been written
         self.known = True  # all that has been written is divided rightly
         self.sums: dict[Any, list[int]] = {}
 
@@ -85,6 +87,7 @@ class Waiting(NamedTuple):
     number: int
     micros: int
     begun: int  # host clock, ns, like `ended`
+    away: int  # ns of it that belong to other engines, on the host
     ended: int
     end: int  # mark
     step: Step
@@ -99,6 +102,7 @@ class DeviceTimeline(Timeline):
         self._record = self._hold
         self._leaving = Interval(0, None, NONE)
         self._open: dict[int, Step] = {}  # the current step of each track
+        self._left: dict[int, int] = {}  # the mark where the last phase of each track ended
         self._steps: deque[Waiting] = deque()
         self._read = 0  # how many marks there were when they were last read
         self._reached: tuple[Came | None, int] = None, 0  # a step's end, and by host clock, ns
@@ -119,7 +123,30 @@ class DeviceTimeline(Timeline):
         if frame is not None:
             self._leaving = frame.device
             self._leaving.end = self.marks.mark(always=self._leaving.begin >= 0)
+            self._lasts_until(frame.track, self._leaving.end)
         super().leave(frame)
+
+    def _leave_out(self, track: Track, before: Track) -> None:
+        super()._leave_out(track, before)
+        begin, end = (self._left.get(one.number, NONE) for one in (track, before))
+        if NONE < begin < end:
+            self._step(track.number).held.append(Interval(AWAY, None, begin, end))
+
+    def _lasts_until(self, track: Track, mark: int) -> None:
+        """The turn of an engine lasts until `mark` at least."""
+        if mark > NONE:
+            self._left[track.number] = mark
+
+    def block(self, length: int, class_: int) -> Where:
+        """A wait whose length the host does not know is an interval of the device."""
+        return super().block(max(length, 0), class_)
+
+    def waited(self, mark: int) -> None:
+        """Outside of any phase, the turn of the current engine lasts until a wait ends."""
+        track = self.current
+        if track is not None and not self.stack:
+            track.left = now()
+            self._lasts_until(track, mark)
 
     def revise(self, frame: Frame, phase: Phase) -> bool:
         interval = frame.device
@@ -157,15 +184,6 @@ class DeviceTimeline(Timeline):
         self.marks.follow()
         self._open[track.number] = Step(self.marks.mark())
 
-    def close_step(self, track: Track, finished: int) -> None:
-        """Queue this step; write the earlier ones that the device has finished."""
-        end, mark = now(), self.marks.mark()
-        number, step = track.number, self._step(track.number)
-        self._steps.append(Waiting(number, finished, track.micros, track.begin, end, mark, step))
-        self._begin(track)
-        self.drain()
-        super().close_step(track, finished)
-
     def renumber(self, track: Track, step: int) -> None:
         before = track.step
         super().renumber(track, step)
@@ -173,10 +191,18 @@ class DeviceTimeline(Timeline):
             if interval.row:
                 interval.row = renumbered(interval.row, track.number, before, step)
 
-    def _write_step(self, *_: Any) -> None:
-        """Does nothing: only host times are known here. `drain` writes the step with
-        device times.
+    def _write_step(self, track: Track, step: int, _: int, end: int) -> None:
+        """Queue this step, of which only host times are known here; write the earlier ones that
+        the device has finished.
         """
+        mark, number, held = self.marks.mark(), track.number, self._step(track.number)
+        held.known = held.known and not track.blind
+        self._steps.append(
+            Waiting(number, step, track.micros, track.begin, track.away, end, mark, held)
+        )
+        self._begin(track)
+        self._lasts_until(track, self._open[number].begin)
+        self.drain()
 
     def drain(self) -> None:
         """Write the steps that the device has finished, in order."""
@@ -240,18 +266,19 @@ class DeviceTimeline(Timeline):
             length = apart(step.came, end)
         if length is None:
             self._write_untimed(step)
-            begin, whole, seconds = waiting.begun, waiting.ended - waiting.begun, UNKNOWN
+            begin, seconds = waiting.begun + waiting.away, UNKNOWN
+            whole = waiting.ended - begin
             self._reached = None, 0
         else:
             if not step.began:
                 came = min(self._came_to(step, waiting.begun), now() - length)  # it is over by now
                 step.began = max(waiting.begun, came)
             self._write_rows(step, len(step.held))
-            begin, whole, seconds = step.began, length, UNKNOWN
+            begin, whole, seconds = step.began + step.away, length - step.away, UNKNOWN
             step.classes[-1] += whole - sum(step.classes)
             if step.known:
                 seconds = tuple(ns * 1e-9 for ns in step.classes)
-            self._reached = end, begin + whole
+            self._reached = end, step.began + length
         self.writer.step(
             waiting.number, begin, begin + whole, seconds,
             micros=waiting.micros, engine=waiting.track,
@@ -293,6 +320,10 @@ class DeviceTimeline(Timeline):
         """
         for interval in step.held[:count]:
             length, interval.written = interval.length, True
+            if interval.class_ == AWAY:
+                step.away += max(length, 0)
+                step.known = step.known and length >= 0
+                continue
             if length >= 0:
                 step.classes[interval.class_] += length - interval.inner
             if interval.above:

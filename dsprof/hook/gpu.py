@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
@@ -45,18 +46,23 @@ class Gpu:
     def start(self, patches: Patches, guard: Guard) -> None:
         import torch
 
-        Streams(self.timeline, self.collectives).patch(torch.cuda, patches, guard)
+        accelerator = getattr(torch, "accelerator", None)
+        Streams(self.timeline, self.collectives).patch(torch.cuda, patches, guard, accelerator)
         self._sampler.start()
 
     def stop(self) -> None:
         self._sampler.stop()
 
     def allocator(self) -> Mapping[str, Any]:
-        """Nested statistics: `torch.cuda.memory_stats` would also flatten and sort them."""
+        """Nested statistics: `torch.cuda.memory_stats` would also flatten and sort them. Empty if
+        another allocator than PyTorch's has none.
+        """
         from torch.cuda.memory import memory_stats_as_nested_dict
 
-        found: Mapping[str, Any] = memory_stats_as_nested_dict(self._number)
-        return found
+        with contextlib.suppress(RuntimeError):
+            found: Mapping[str, Any] = memory_stats_as_nested_dict(self._number)
+            return found
+        return {}
 
     def _step(self) -> int:
         track = self.timeline.current

@@ -180,8 +180,12 @@ class Timeline:
         before, self.current = self.current, track
         if any(frame.track is track for frame in self.stack[:-1]):
             return
-        if before is not None and track.left and before.left > track.left:
-            track.away += before.left - track.left
+        if before is not None and track.left:
+            self._leave_out(track, before)
+
+    def _leave_out(self, track: Track, before: Track) -> None:
+        """Leave the turn of `before` out of the step of `track`."""
+        track.away += max(0, before.left - track.left)
 
     def give(self, frame: Frame, track: Track) -> None:
         """Assign the innermost open phase to `track`, once it is known to belong to it."""

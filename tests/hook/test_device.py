@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -559,6 +560,167 @@ def test_a_host_that_waits_for_a_communicating_stream_waits_for_communication(
     assert (found.spans[0].path, found.spans[0].gpu) == ("backward/stream_wait", 7 * MS)
 
 
+def test_collectives_that_the_computing_stream_has_waited_for_hold_up_no_host(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    torch_cuda: Torch,
+) -> None:
+    """As FSDP2's gathers, before a timer that waits for the device at the end of each step."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    issue_aside(calls, stream, group)
+    early = SideStream(ANOTHER, stream).record_event()
+    issue_aside(calls, stream, group)
+    early.wait(SideStream(COMPUTING, stream))
+    torch_cuda.synchronize()  # the second gather
+    issue_aside(calls, stream, group)
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream))
+    torch_cuda.synchronize()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    paths = [row.path for row in rows(timeline).spans]
+    assert paths == [*["step/stream_wait"] * 3, "step/synchronize", "step"]
+    assert milliseconds(rows(timeline).steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
+
+
+def test_a_host_that_waits_for_the_device_waits_for_what_runs_on_nccl_s_own_stream(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    clock: Clock,
+    torch_cuda: Torch,
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, Group(), clock.time)
+    clock.passes(MS)
+    torch_cuda.synchronize()
+    torch_cuda.synchronize()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    paths = [row.path for row in rows(timeline).spans]
+    assert paths == ["step/stream_wait", "step/synchronize", "step"]
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_stream_that_waits_for_collectives_passes_the_wait_on(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """As one that casts or unpacks what was gathered."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    issue_aside(calls, stream, group)
+    SideStream(3, stream).wait_stream(SideStream(ANOTHER, stream))
+    SideStream(COMPUTING, stream).wait_stream(SideStream(3, stream, stall=7))
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 7]
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_work_that_is_waited_for_on_another_stream_makes_that_one_to_wait_for(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    calls.wait_begins()
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, work := Group(), 0)
+    stream.current = ANOTHER
+    wait_for(calls, stream, 0, work)
+    stream.current = COMPUTING
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream, stall=7))
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 7]
+
+
+class OfAnAccelerator:
+    """A stream as `torch.accelerator` has it, which knows no handle of CUDA."""
+
+    device_index, device_type = 0, 1
+
+    def __init__(self, number: int, device: FakeStream) -> None:
+        self.stream_id, self.device = number, device
+
+
+def test_streams_and_waits_of_the_accelerator_are_those_of_cuda(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def known(stream_id: int, **_: int) -> SideStream:
+        return SideStream(stream_id, stream)
+
+    monkeypatch.setattr(torch.cuda, "Stream", known)
+    patches, accelerator = Patches(), Torch(stream)
+    Streams(timeline, calls).patch(Torch(stream), patches, Guard(), accelerator)
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    issue_aside(calls, stream, group)
+    event: Any = SideEvent(stream, stall=7)
+    event.record(OfAnAccelerator(ANOTHER, stream))
+    event.wait(OfAnAccelerator(3, stream))
+    event.wait(OfAnAccelerator(COMPUTING, stream))
+    accelerator.synchronize()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    patches.undo()
+    stream.comes_after()
+    timeline.drain()
+    paths = [row.path for row in rows(timeline).spans]
+    assert paths == ["forward/stream_wait", "forward/synchronize", "forward"]
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_calls_that_are_coalesced_are_waited_for_together(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    *,
+    asynchronous: bool,
+) -> None:
+    """As `batch_isend_irecv` on NCCL: nothing starts, or can be waited for, before the end."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    calls._coalesces()
+    for name in ("send", "recv"):
+        calls.wait_begins()
+        calls.issued(Operation(name, 0), group, ([ON_GPU],), {}, None, 0)
+    work = Group() if asynchronous else None
+    calls.wait_begins()
+    stream.works(0 if asynchronous else 7)
+    calls._started(None, group, (), {}, work, 0)
+    stream.works(40)
+    if asynchronous:
+        wait_for(calls, stream, 7, work)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert milliseconds(found.steps[0].classes)[:3] == [40, 0, 7]
+    assert [(call.op, call.blocked) for call in found.collectives] == [
+        ("send", 0),
+        ("recv", 7 * MS),
+    ]
+
+
 @pytest.mark.usefixtures("torch_cuda")
 def test_a_host_that_waits_for_another_stream_or_event_waits_for_no_communication(
     timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
@@ -632,7 +794,7 @@ def test_a_captured_collective_tells_nothing_of_streams(
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    assert (calls.streams, calls.pending) == (set(), set())
+    assert (calls.streams, calls.pending) == (set(), {})
     assert [call.blocked for call in rows(timeline).collectives] == [-1]
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [20, 0]
 
@@ -790,7 +952,52 @@ def test_two_engines_keep_their_steps_apart(timeline: DeviceTimeline, stream: Fa
     stream.comes_after()
     timeline.drain()
     found = {row.engine: (milliseconds(row.classes)[0], row.length) for row in rows(timeline).steps}
-    assert found == {0: (40, 60 * MS), 1: (20, 50 * MS)}
+    assert found == {0: (40, 40 * MS), 1: (20, 50 * MS)}
+
+
+def test_turns_of_another_engine_are_no_part_of_a_step_of_the_device(
+    timeline: DeviceTimeline, stream: FakeStream, clock: Clock
+) -> None:
+    """The same program as by the host's clock, which the device follows a little later."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    for number in (1, 2, 3):
+        for track, ms in ((actor, 10), (critic, 20), (critic, 20)):
+            frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+            stream.works(ms)
+            clock.passes(ms * MS)
+            timeline.leave(frame)
+            stream.works(1)
+            clock.passes(MS)
+        for track in (critic, actor):
+            frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+            stream.works(3)
+            clock.passes(3 * MS)
+            timeline.leave(frame)
+            timeline.close_step(track, number)
+    stream.comes_after()
+    timeline.drain()
+    steps = rows(timeline).steps
+    assert [step.length // MS for step in steps if step.engine == 0] == [10 + 3] * 3
+    critics = [step for step in steps if step.engine == 1]
+    assert [step.length // MS for step in critics] == [45, 46, 46]  # the first: with its forward
+    assert [milliseconds(step.classes) for step in critics[1:]] == [[40, 0, 0, 3, 0, 0, 0, 3]] * 2
+    ends = [step.begin + step.length for step in steps if step.engine == 0]
+    assert [end - before for before, end in pairwise(ends)] == [59 * MS] * 2
+
+
+def test_a_step_of_which_part_went_unseen_has_no_split_on_a_device_either(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    """As one whose forward, backward and step are compiled together: its time is not "other"."""
+    track = timeline.track(1)
+    for number in (1, 2):
+        track.blind = number == 1
+        one_step(timeline, stream, number)
+    stream.comes_after()
+    timeline.drain()
+    first, second = rows(timeline).steps
+    assert all(map(math.isnan, first.classes))
+    assert (first.length, milliseconds(second.classes)[0]) == (100 * MS, 90)
 
 
 def test_a_step_that_gets_another_number_takes_what_waits_for_the_device_along(
@@ -889,6 +1096,38 @@ def test_torch_tells_the_uuid_but_for_mig(environment: dict[str, str], uuid: str
 
     assert cuda._uuid(Told(), 0, environment) == uuid
     assert cuda._uuid(object(), 0, environment) is None
+
+
+def test_the_device_is_the_one_that_the_process_has_its_memory_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A script that says `model.to("cuda:2")` may never make that the current device."""
+    torch = pytest.importorskip("torch")
+    memory, backend = [0, 5, 70], "native"
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda index: memory[index])
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: backend)
+    assert cuda._in_use() == 2
+    memory[1] = 70
+    assert cuda._in_use() == 1
+    memory[:] = [0, 0, 0]
+    assert cuda._in_use() == 1
+    memory[2], backend = 70, "cudaMallocAsync"  # which would ask the devices
+    assert cuda._in_use() == 1
+
+
+def test_an_allocator_that_keeps_no_statistics_ends_no_recording(
+    timeline: DeviceTimeline, stream: FakeStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = pytest.importorskip("torch.cuda.memory")
+
+    def pluggable(_: int) -> None:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
+
+    monkeypatch.setattr(memory, "memory_stats_as_nested_dict", pluggable)
+    found = gpu.Gpu(Device(0, None, 5, stream.cuda), timeline.writer, tmp_path)
+    assert found.allocator() == {}
 
 
 def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
