@@ -34,6 +34,17 @@ def is_gone(pid: int, pids: str) -> bool:
     return False
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether this process stands still by a signal (SIGSTOP, Ctrl-Z, a scheduler that suspends its
+    job) or in a debugger.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state in (b"T", b"t")
+
+
 def is_writing(pid: int, recording: Path) -> bool:
     """Whether process `pid` has a file of this recording open, so that it is the recorded one.
 

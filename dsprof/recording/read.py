@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
-from dsprof.recording.alive import is_gone, is_writing
+from dsprof.recording.alive import is_gone, is_stopped, is_writing
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
@@ -127,8 +127,12 @@ class Recording:
     @property
     def facts(self) -> dict[str, Any]:
         """What is known about the process itself."""
-        known = {key: self.header.get(key) for key in ("rank", "host", "pid", "restart", "launch")}
+        known = {key: self.header.get(key) for key in ("restart", "launch")}
+        pid, is_there = self.header.get("pid"), self._is_being_written()
         return known | {
+            "rank": self._origin.rank,
+            "host": self._origin.host,
+            "pid": pid if isinstance(pid, int) else None,
             "source": self.path,
             "segment": self.segment,
             "ended": self.ended,
@@ -136,7 +140,8 @@ class Recording:
             "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
             "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
             "killed": killed_at(Path(self.path)),
-            "alive_at": time.time_ns() if self._is_being_written() else None,
+            "alive_at": time.time_ns() if is_there else None,
+            "stopped": is_there and isinstance(pid, int) and is_stopped(pid),
             "gone": self._is_gone(),
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),

@@ -32,6 +32,7 @@ from dsprof.recording.layout import (
 
 _CELL: Final = struct.Struct("<3Q")
 _NAME: Final = (1 << NAME_BITS) - 1
+_LATE: Final = 1 << 62  # ns; no clock shows that: the cell is damaged
 PORTION: Final = 2 << 20  # bytes of rows per portion, which fits a core's cache
 
 
@@ -115,14 +116,15 @@ class Stream:
         unknown).
         """
         word, at, _ = self._cell()
-        return word & _NAME, word >> NAME_BITS, at
+        return word & _NAME, word >> NAME_BITS, at if at < _LATE else 0
 
     def phase(self) -> tuple[int, int, bool]:
         """The outermost phase in the cell: name id, when it began or ended (ns of perf_counter,
         up to 2 ms later than this), and whether it is over.
         """
         word = self._cell()[PHASE]
-        return word & _NAME, word & SINCE, bool(word & OVER)
+        since = word & SINCE
+        return word & _NAME if since < _LATE else 0, since, bool(word & OVER)
 
     def _cell(self) -> tuple[int, int, int]:
         if self._fd < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.recording import Writer
-from dsprof.recording.alive import is_gone, is_writing, whose_pids
+from dsprof.recording.alive import is_gone, is_stopped, is_writing, whose_pids
 from dsprof.recording.read import Recording
 from tests.recording.recorded import header
 
@@ -50,3 +51,13 @@ def test_a_process_is_surely_gone_only_where_its_number_means_the_same() -> None
     assert not is_gone(process.pid, "")
     assert not is_gone(os.getpid(), whose_pids())
     assert not is_gone(1, whose_pids())
+
+
+def test_a_process_that_a_signal_stopped_is_there_and_stands_still() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        assert not is_stopped(child.pid)
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        assert is_stopped(child.pid)
+        child.kill()
+    assert not is_stopped(child.pid)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows, ring
-from dsprof.recording.layout import ROW
+from dsprof.recording.layout import NAME_BITS, ROW
 from dsprof.recording.stream import Stream
 from tests.recording.recorded import (
     MS,
@@ -362,6 +362,17 @@ def test_the_in_flight_cell_is_seen_at_once_and_cleared_by_closing(tmp_path: Pat
     assert abs(flying["at"] - now) < 5_000 * MS
     writer.close()
     assert recordings.facts()["recordings"][0]["in_flight"] is None
+
+
+def test_a_damaged_cell_tells_no_times(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)
+    for word in range(3):
+        writer.ring.cell[word] = (1 << 64) - (1 << NAME_BITS) | writer.name("backward")
+    facts = Recordings([tmp_path])
+    facts.follow()
+    process = facts.facts()["recordings"][0]
+    assert (process["in_flight"]["at"], process["phase"]) == (None, None)
 
 
 def test_the_writer_needs_the_standard_library_only(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
         ("rank", 10**400),
         ("rank", 2**31),
         ("rank", -1),
+        ("rank", {"of": 0}),
         ("world", 10**400),
         ("host", "\ud800"),
         ("config", {"long": 10**400, "half": "\ud800"}),
@@ -189,6 +190,9 @@ def test_a_header_that_says_what_no_table_holds_is_read_without_it(
     assert set(read_folder(tmp_path)["rank"].to_pylist()) == {None if key == "rank" else 0}
     assert [one.rank for one in read_bulk([tmp_path]).processes] == [None if key == "rank" else 0]
     assert len(read_rows(RowKind.STEP, tmp_path)) == 2
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    assert recordings.facts()["recordings"][0]["rank"] == (None if key == "rank" else 0)
 
 
 @pytest.mark.parametrize("moment", [10**400, 2**63, 2**62, -(2**70)])
