@@ -45,6 +45,11 @@ def has_failed(gone: Gone) -> bool:
     return gone.code not in (None, 0, _ASKED)
 
 
+def is_there(process: Process) -> bool:
+    """Whether it is seen to be there now."""
+    return bool(process.get("alive_at"))
+
+
 def was_interrupted(process: Process) -> bool:
     """By Ctrl-C, which is no fault, or somebody's `kill -INT`."""
     gone = process.get("killed")

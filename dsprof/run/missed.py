@@ -20,6 +20,7 @@ from dsprof.run.exits import (
     end_of,
     ended_by_signal,
     has_failed,
+    is_there,
     last_seen,
     rows_of,
     told_by,
@@ -35,6 +36,9 @@ IDLE: Final = 60.0
 WAITED: Final = 5.0
 #: And longer than so many of their steps: none is that much longer than the others.
 STEPS: Final = 5
+#: And than so many times what passed at most from the end of one step to that of the next: in
+#: between, scripts save, evaluate and upload.
+BEFORE: Final = 2
 #: A save, an evaluation or a generation may take as long as this, if nothing shows what is usual.
 LONG: Final = 600.0
 #: And no save takes so many times what the longest one before did.
@@ -54,7 +58,7 @@ def missing(
     launch: list[Process], events: pd.DataFrame, followed: bool
 ) -> list[tuple[Process, Way]]:
     """Those to blame that their launch ended or stands still, and how each of them went."""
-    if not followed and _meant(launch, events):
+    if not followed and (_meant(launch, events) or _is_stopped(launch)):
         return []
     first = _killed_first(launch)
     if first:
@@ -65,12 +69,26 @@ def missing(
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
-        least = _patience(launch, events)
-        return [(one, _way(one, events, max(ends), least)) for one in still]
+        least, end = _patience(launch, events), max(ends)
+        ways = [(one, _way(one, events, end, least)) for one in still]
+        return [(one, way) for one, way in ways if not _may_end_well(one, way)]
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
     return _of_none_closed(still, events, followed)
+
+
+def _is_stopped(launch: list[Process]) -> bool:
+    """Whether all that are left were stopped from outside, as by a scheduler that suspends the job:
+    none of them hangs.
+    """
+    left = [one for one in launch if not one["ended"]]
+    return bool(left) and all(one.get("stopped") for one in left)
+
+
+def _may_end_well(process: Process, way: Way) -> bool:
+    """Whether it is there: it may still save, evaluate or end, unless others wait for it."""
+    return is_there(process) and (way != "absent" or process["idle"] < IDLE)
 
 
 def _meant(launch: list[Process], events: pd.DataFrame) -> bool:
@@ -98,7 +116,8 @@ def _of_none_closed(
     """
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
     is_over = bool(followed or over) or _ended_in_the_middle(still)
-    if not is_over and any(process["idle"] < IDLE for process in still):
+    is_over &= not any(map(is_there, still))
+    if not is_over and any(one["idle"] < IDLE for one in still if not one.get("killed")):
         return []
     absent = [process for process in still if not process["in_flight"]]
     if len(absent) < len(still):
@@ -107,7 +126,7 @@ def _of_none_closed(
         blamed = [
             (one, way)
             for one, way in ways
-            if way == "absent" or (over and not ended_by_signal(one))
+            if way == "absent" or (over and not (ended_by_signal(one) or is_there(one)))
         ]
         if blamed:
             return blamed
@@ -142,8 +161,11 @@ def _patience(launch: list[Process], events: pd.DataFrame) -> float:
     `WAITED`, and a rank that is in the middle of one has not hung.
     """
     mine = events[(events["segment"] == launch[0]["segment"]).fillna(value=False)]
-    step = mine["seconds"][(mine["name"] == "step_seconds").fillna(value=False)].median()
-    return max(WAITED, STEPS * float(step)) if pd.notna(step) else WAITED
+    steps = mine[(mine["name"] == "step_seconds").fillna(value=False)]
+    usual = STEPS * steps["seconds"].median()
+    apart = steps.sort_values("at").groupby("source", observed=True)["at"].diff()
+    longest = BEFORE * apart.max().total_seconds()
+    return max([WAITED, *(float(one) for one in (usual, longest) if pd.notna(one))])
 
 
 def _killed_first(launch: list[Process]) -> Process | None:

@@ -30,7 +30,7 @@ from dsprof.run.exits import (
     was_interrupted,
     was_stopped,
 )
-from dsprof.run.missed import Way, missing
+from dsprof.run.missed import IDLE, Way, missing
 from dsprof.run.problems import NONE_CLOSED, SEVERE
 from dsprof.run.table import tidy
 
@@ -46,7 +46,7 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
     found = []
     for segment, launch in _launches(processes):
         mine = _without_what_it_outlived(list(launch), events)
-        went = missing(mine, events, _follows(processes, segment))
+        went = missing(mine, events, _follows(processes, segment, events))
         found += [_problem(events, process, way) for process, way in went]
         if not went and _command_failed(mine, events, processes):
             found.append(_of_command(mine, events))
@@ -72,8 +72,13 @@ def _segment(process: Process) -> int:
     return int(process["segment"])
 
 
-def _follows(processes: Sequence[Process], segment: int) -> bool:
-    return any(_segment(process) > segment for process in processes)
+def _follows(processes: Sequence[Process], segment: int, events: pd.DataFrame) -> bool:
+    """Whether a later launch shows that this one is over; not one that runs beside it."""
+    later = [one["source"] for one in processes if _segment(one) > segment]
+    began = events["at"][events["source"].isin(later)].min()
+    mine = [one for one in processes if _segment(one) == segment]
+    beside = pd.notna(began) and last_seen(mine, events) > began.value + IDLE * 1e9
+    return bool(later) and not beside
 
 
 def _command_failed(

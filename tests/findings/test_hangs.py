@@ -58,7 +58,7 @@ GLOO = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for r
 def test_what_a_rank_recorded_last_that_did_not_come_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, *, begun: bool
 ) -> None:
-    for least in ("WAITED", "STEPS"):  # the recording began only now
+    for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
         monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
     start = perf_counter_ns() - 10_000 * MS
     writers = [Writer.create(tmp_path, header(rank)) for rank in range(2)]

@@ -460,3 +460,57 @@ def test_a_save_that_takes_far_longer_than_those_before_hangs(before: float, kin
     }  # fmt: skip
     stuck = process(1, **inside("checkpoint", "checkpoint"))
     assert problems(run_of(ended(0, seconds=110.0), stuck, rows=[row])) == [(kind, 1, 10)]
+
+
+def test_a_process_that_is_there_has_not_ended_though_another_one_has() -> None:
+    """It may still save, evaluate by hand, or end."""
+    for idle in (2.0, 20.0):
+        there: dict[str, Any] = {"alive_at": LATER, "idle": idle}
+        assert run_of(ended(0), process(1, **there)).problems.empty
+        assert run_of(ended(0, seconds=40.0), process(1, **there)).problems.empty
+    assert problems(run_of(ended(0, seconds=40.0), process(1, alive_at=LATER))) == [
+        ("absent", 1, 10)
+    ]
+
+
+def test_a_launch_is_not_over_while_its_processes_are_there_though_its_command_is() -> None:
+    over = {"over_at": LATER, "over_with": 1, "alive_at": LATER, "idle": 30.0}
+    run = run_of(process(0, **over, **inside("forward")), process(1, **over, **inside("forward")))
+    assert set(run.problems["kind"]) <= {"command"}
+
+
+def test_a_job_beside_another_one_in_the_same_folder_is_not_over_when_that_begins() -> None:
+    rows = [
+        {"kind": "metric", "name": "loss", "value": 1.0, "segment": 0, "engine": 0, "line": line,
+         "record": line, "source": "rank-0", "rank": 0, "at": START + pd.Timedelta(seconds=line)}
+        for line in range(11, 100)
+    ]  # fmt: skip
+    other: dict[str, Any] = {"segment": 1, "source": "other"}
+    assert run_of(process(0, idle=1.0), ended(0, **other), rows=rows).problems.empty
+    assert not run_of(process(0, idle=1.0), ended(0, **other)).problems.empty
+
+
+def test_a_job_that_was_stopped_as_a_whole_does_not_hang() -> None:
+    """As by a scheduler that suspends it; a single rank in a debugger lets the others wait."""
+    moment = int((START + pd.Timedelta(seconds=10.3)).value)
+    waits = {"in_flight": {"name": "all_reduce", "seq": 57, "at": moment}, "alive_at": LATER}
+    stopped: dict[str, Any] = {"alive_at": LATER, "stopped": True}
+    assert run_of(process(0, **waits | stopped), process(1, **stopped)).problems.empty
+    assert problems(run_of(process(0, **waits), process(1, **stopped))) == [("absent", 1, 10)]
+
+
+def test_a_rank_that_is_silent_as_long_as_it_has_been_before_does_not_hang() -> None:
+    """As rank 0 that evaluates another module, or uploads, while the others wait for it."""
+    both = [
+        killed(0, 40.0, 15, **inside("step", over=True)),
+        killed(1, 40.0, 15, in_flight={"name": "all_reduce", "seq": 57, "at": LATER}),
+    ]
+    assert problems(run_of(*both)) == [("absent", 0, 10)]
+    rows = [
+        {"kind": "metric", "name": "step_seconds", "seconds": 1.0, "step": 0, "steps": 1,
+         "rank": 0, "segment": 0, "engine": 0, "line": 20 + step, "record": 20 + step,
+         "source": "rank-0", "at": START - pd.Timedelta(seconds=20 + step)}
+        for step in (2, 1)
+    ]  # fmt: skip
+    found = run_of(*both, rows=rows).problems
+    assert found[["kind", "value"]].to_numpy().tolist() == [["signal", 15.0]]
