@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN, at_unknown_times
+from dsprof.run.words import holder_of, own_name
 
 _CONTAINER: Final = ["step", "rank"]
 _NONE: Final = pd.DataFrame(
@@ -37,7 +38,7 @@ def gaps(moments: pd.DataFrame, inside: str = "") -> pd.DataFrame:
     begin = rows["begin"].to_numpy(np.int64)
     end = begin + np.round(rows["seconds"].to_numpy(float) * 1e9).astype(np.int64)
     reached = pd.Series(np.where(whole, begin, end)).groupby(whole.cumsum()).cummax().to_numpy()
-    name = np.where(whole, "", rows["path"].map(lambda path: path.rpartition("/")[2]))
+    name = np.where(whole, "", rows["path"].map(own_name))
     part, last = np.flatnonzero(~whole), np.flatnonzero(np.append(whole, True)[1:])
     to = np.concatenate([begin[part], end[whole]])
     since = np.concatenate([reached[part - 1], reached[last]])
@@ -56,7 +57,7 @@ def gaps(moments: pd.DataFrame, inside: str = "") -> pd.DataFrame:
 def _rows(moments: pd.DataFrame, inside: str) -> pd.DataFrame:
     """Each step (or phase) and behind it its parts, in order of time."""
     what, path = moments["what"], moments["path"]
-    parts = what.isin([PHASE, CALL]) & (path.map(lambda one: one.rpartition("/")[0]) == inside)
+    parts = what.isin([PHASE, CALL]) & (path.map(holder_of) == inside)
     whole = (what == PHASE) & (path == inside) if inside else what == STEP
     unknown = parts & at_unknown_times(moments)
     known = ~unknown.groupby([moments[name] for name in _CONTAINER]).transform("any")

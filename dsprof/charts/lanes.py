@@ -11,6 +11,7 @@ from dsprof.analysis.lanes import UNTIMED, Stretch, coarse
 from dsprof.charts.figure import SMALLEST, Figure, axis, layout, numbers, plain, time_unit
 from dsprof.charts.palette import LABEL, STACK, colour, fill, text_on
 from dsprof.events import Class
+from dsprof.run.words import own_name
 from dsprof.units import format_seconds
 
 FINEST: Final = 1 / 1500  #: of the width; shorter pieces are joined
@@ -95,7 +96,7 @@ def _trace(
 
 
 def _name(one: Stretch) -> str:
-    name = plain(one.path.rpartition("/")[2]) if one.path else ""
+    name = plain(own_name(one.path)) if one.path else ""
     return f"{name}, not ended" if one.is_open else name
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from dsprof.export.trace import counted, named
 from dsprof.run.moments import CALL, STEP, UNKNOWN, ends
 from dsprof.run.table import STEP as KEY
+from dsprof.run.words import own_name
 from dsprof.text.document import to_json
 
 if TYPE_CHECKING:
@@ -103,14 +104,14 @@ def _lane(rows: pd.DataFrame, lane: Lane, numbers: Iterator[int]) -> Iterator[Ro
 
 
 def _slice(row: Row, lane: Lane, end: float) -> Row:
-    name = f"step {row['step']}" if row["what"] == STEP else _last(row["path"])
+    name = f"step {row['step']}" if row["what"] == STEP else own_name(row["path"])
     times = {"ts": row["begin"] * _US, "dur": (end - row["begin"]) * _US}
     return {"ph": "X", "name": name, **_place(lane), **times, "args": _said(row)}
 
 
 def _under_way(row: Row, lane: Lane, number: int) -> Iterator[Row]:
     """A call from when it was issued to when the wait for it ended."""
-    name = f"{_last(row['path'])} under way"
+    name = f"{own_name(row['path'])} under way"
     same = {"cat": lane.name, "id": number, "name": name, **_place(lane)}
     yield {"ph": "b", "ts": row["issued"] * _US, **same, "args": _said(row)}
     yield {"ph": "e", "ts": row["end"] * _US, **same}
@@ -130,10 +131,6 @@ def _counters(moments: pd.DataFrame, steps: pd.DataFrame, engines: int) -> Itera
 
 def _place(lane: Lane) -> Row:
     return {"pid": lane.segment, "tid": lane.number}
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _said(row: Row) -> Row:

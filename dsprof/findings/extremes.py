@@ -31,6 +31,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.run.misfits import MAXIMA
 from dsprof.run.table import STEP, among, where, within
+from dsprof.run.words import holder_of, own_name
 from dsprof.units import format_seconds, format_share
 
 #: What the metric of a timer's least time is called: the timer's name and this.
@@ -248,10 +249,10 @@ def _outermost(facts: Facts, of: Class) -> list[str]:
     """Names of the timers of a class that lie in no other one of it."""
     trees = [one.tree for one in facts.run.grammar.timers.values() if one.name in facts.flavours]
     return [
-        path.rpartition("/")[2]
+        own_name(path)
         for tree in trees
         for path, class_ in tree.items()
-        if class_ == of and tree.get(path.rpartition("/")[0]) != of
+        if class_ == of and tree.get(holder_of(path)) != of
     ]
 
 

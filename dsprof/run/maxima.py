@@ -10,6 +10,7 @@ from dsprof.run.phases import contradictions, phases
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.step_timers import without_seconds
 from dsprof.run.table import among, where
+from dsprof.run.words import own_name
 
 
 def maxima_of_parts(events: pd.DataFrame, source: Source) -> Outcome:
@@ -25,7 +26,7 @@ def maxima_of_parts(events: pd.DataFrame, source: Source) -> Outcome:
     odd = contradictions(phases(rows, source.flavours))
     wholes = sorted(map(str, odd["name"].unique()))
     parts = {
-        path.rpartition("/")[2]
+        own_name(path)
         for flavour in source.flavours.values()
         for path in flavour.tree
         if any(f"/{whole}/" in f"/{path}" for whole in wholes)

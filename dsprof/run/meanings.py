@@ -13,6 +13,7 @@ from dsprof.events import Class
 from dsprof.recording.bulk import Process
 from dsprof.run import spans
 from dsprof.run.classes import P2P
+from dsprof.run.words import holder_of
 from dsprof.run.woven import Array, Part, Source, woven
 
 
@@ -27,7 +28,7 @@ class Word:
     @property
     def phase(self) -> str:
         """The path that it lies in, "" for none."""
-        return self.path.rpartition("/")[0]
+        return holder_of(self.path)
 
 
 class Meanings:

@@ -27,6 +27,7 @@ from dsprof.run.table import (
     positions,
     whole,
 )
+from dsprof.run.words import holder_of, own_name
 
 _RUN: Final = ("segment", "engine")
 _STEP: Final = ("segment", "engine", "step", "rank")
@@ -140,8 +141,8 @@ def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
 
 def inside_of(path: str) -> str:
     """`all_reduce_in_backward` of `step/backward/all_reduce`."""
-    above, _, name = path.rpartition("/")
-    return f"{name}_in_{above.rpartition('/')[2]}" if above else name
+    holder = holder_of(path)
+    return f"{own_name(path)}_in_{own_name(holder)}" if holder else path
 
 
 def _nest(found: pd.DataFrame, place: Codes) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def word_of(timer: str, flavour: TimerFlavour | None, classes: Mapping[str, str]
     if flavour is None:
         return Word(timer, "step", 0, (), classes.get(timer, Class.OTHER), (), dropped=False)
     name = flavour.aliases.get(timer, timer)
-    path = next((p for p in flavour.tree if p.rpartition("/")[2] == name), "")
+    path = next((p for p in flavour.tree if own_name(p) == name), "")
     spelling = {"micro": 2, "mean": 3}.get(flavour.sums, int(name != timer))
     return Word(
         name=name,
@@ -62,10 +62,20 @@ def word_of(timer: str, flavour: TimerFlavour | None, classes: Mapping[str, str]
     )
 
 
+def own_name(path: str) -> str:
+    """`all_reduce` of `step/backward/all_reduce`."""
+    return path.rpartition("/")[2]
+
+
+def holder_of(path: str) -> str:
+    """`step/backward` of `step/backward/all_reduce`; "" of what lies in nothing else."""
+    return path.rpartition("/")[0]
+
+
 def classes_of(flavours: Mapping[str, TimerFlavour]) -> dict[str, str]:
     """Timer name → class, over all flavours."""
     return {
-        path.rpartition("/")[2]: class_
+        own_name(path): class_
         for flavour in flavours.values()
         for path, class_ in flavour.tree.items()
     }
