@@ -22,10 +22,11 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
-from dsprof.analysis.layout import Layout, ds_config, layout_of, offloads_optimizer, setting
+from dsprof.analysis.layout import Layout, layout_of
 from dsprof.analysis.ranks import Straggler, compared_steps, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
-from dsprof.events import CLASSES, Class, Kind
+from dsprof.events import CLASSES, Class
+from dsprof.findings.job import Job
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
 from dsprof.run.table import STEP, among, plain, positions, visits, where, within
 from dsprof.run.zero import UNSEEN
@@ -38,26 +39,18 @@ NO_COMMUNICATION = UNSEEN
 RANKS_UNTOLD = "no timer shows communication, and the number of ranks is unknown"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
-#: Frameworks that train with PyTorch alone, or with Megatron.
-_WITHOUT_DEEPSPEED = frozenset(
-    {
-        "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
-        "sagemaker", "nemo",
-    }
-)  # fmt: skip
 NO_COMM = "no line shows single communication calls (comms_logger, or a recording)"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """A run with its average step, layout and configuration.
+class Facts(Job):
+    """A job with its layout and average step.
 
     `engine` is the one that is judged if several share the run. `stuck_out` are the labels of the
     steps that `step-spikes` names; the other rules judge without them. `answers` holds the results
     of rules marked `once`.
     """
 
-    run: Run
     engine: int | None = None
     stuck_out: tuple[int, ...] = ()
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -113,13 +106,6 @@ class Facts:
         return steps if self.engine is None else steps[steps["engine"] == self.engine]
 
     @cached_property
-    def doubts(self) -> dict[str, str]:
-        """Known defects of the source that could not be repaired: name and explanation."""
-        repairs = self.run.repairs
-        rows = repairs[repairs["kind"] == "doubt"]
-        return dict(zip(rows["name"].astype(str), rows["text"].astype(str), strict=True))
-
-    @cached_property
     def mean(self) -> Breakdown | None:
         """The average step; None if no step has a duration."""
         return breakdown_of(self.steps, self.run.phases)
@@ -140,7 +126,7 @@ class Facts:
         unseen = NO_COMMUNICATION if several else RANKS_UNTOLD
         if self.run.mixed and self.seconds_of("communication") is None:
             return unseen if self.run.mixed == UNSEEN else self.run.mixed
-        if len(counted := self._counted):
+        if len(counted := self.collectives_counted):
             missed = (counted["issued"] - counted["seen"]).to_numpy()
             if missed.max() > counted["seen"].to_numpy()[missed.argmax()]:
                 return unseen  # as with tensor parallelism, whose collectives C++ issues
@@ -150,28 +136,6 @@ class Facts:
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
             return unseen
         return None if self.calls_are_logged else self.run.reduces_inside_backward
-
-    @cached_property
-    def calls_unseen(self) -> int:
-        """The most collectives that any rank issued, by PyTorch's count, and its recording did not
-        see; 0 if nothing counted them.
-        """
-        unseen = self._counted["issued"] - self._counted["seen"]
-        return int(unseen.max()) if len(unseen) else 0
-
-    @cached_property
-    def _counted(self) -> pd.DataFrame:
-        """Collectives per rank, as `issued` (PyTorch's count) and `seen` (the recording's), for
-        ranks that have both.
-        """
-        told = self.run.told
-        counts = {
-            name: where(told, among(told["name"], [f"collectives_{name}"]))
-            .groupby("rank")["value"]
-            .sum()
-            for name in ("issued", "seen")
-        }
-        return pd.DataFrame(counts).dropna()
 
     @cached_property
     def least_communication(self) -> float | None:
@@ -187,28 +151,6 @@ class Facts:
             return None
         timed = float(self.phases_of("communication")["seconds"].sum())
         return timed if timed >= COMMUNICATION_SEEN * self.breakdown.seconds else None
-
-    @property
-    def is_offloaded(self) -> bool:
-        """Whether optimizer states are kept outside the GPU."""
-        return offloads_optimizer(self.run.config)
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the source says that there is no accelerator. DeepSpeed builds `shm_comm` only
-        for CPUs.
-        """
-        config = self.run.config
-        return config.get("accelerator") == "cpu" or "shm_comm" in str(config.get("op_built"))
-
-    @cached_property
-    def calls_are_logged(self) -> bool:
-        """Whether DeepSpeed's communication logger is on: it waits for each call, so nothing
-        overlaps.
-        """
-        comm = self.run.told
-        printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
-        return self.setting("comms_logger.enabled") is True or bool(printed.any())
 
     @cached_property
     def held_up(self) -> pd.DataFrame:
@@ -232,11 +174,6 @@ class Facts:
         inside = place >= 0
         ended = len(visits(place[inside], plain(kept["rank"])[inside]))
         return 1.0 / ended if ended else None
-
-    @cached_property
-    def exposure_is_known(self) -> bool:
-        """Whether the source, a recording, has the exposed time of each call."""
-        return bool(self.run.comm["exposed_seconds"].notna().any())
 
     @cached_property
     def collecting(self) -> float:
@@ -273,10 +210,6 @@ class Facts:
     def step_seconds(self) -> float | None:
         """Mean seconds of an optimizer step; None if no step has a duration."""
         return mean_of(self.steps, "seconds") if len(self.steps) else None
-
-    def setting(self, path: str) -> Any:
-        """The value of a dotted key in the job's DeepSpeed JSON; None if unknown."""
-        return setting(self.run.config, path)
 
     def seconds_of(self, *classes: str) -> float | None:
         """Seconds per average step in these classes; None if the source has none of them."""
@@ -321,20 +254,6 @@ class Facts:
         return of + aside + spikes
 
     @cached_property
-    def micro_only(self) -> bool:
-        """Whether all timers are per micro-batch, so that micro-batches per step were counted from
-        the lines.
-        """
-        flavours = self.run.grammar.timers.items()
-        sums = {one.sums for name, one in flavours if name in self.flavours}
-        return sums - {"once"} == {"micro"}
-
-    @cached_property
-    def flavours(self) -> frozenset[str]:
-        """The timer flavours that the source prints."""
-        return frozenset(str(name) for name in self.run.told["timers"].dropna().unique())
-
-    @cached_property
     def straggler(self) -> Straggler | None:
         """The slowest rank; None if ranks cannot be compared, as stages of a pipeline cannot."""
         if self.is_pipeline:
@@ -357,47 +276,6 @@ class Facts:
         if len(self.series):
             phases = main_phases(self.series, phases)
         return compared_steps(where(phases, phases["rank"].notna()))
-
-    @cached_property
-    def engine_lines(self) -> frozenset[str]:
-        """The patterns of DeepSpeed's dialects that were found."""
-        patterns = map(str, self.run.told["pattern"].dropna().unique())
-        return frozenset(one for one in patterns if one.startswith("deepspeed"))
-
-    @cached_property
-    def is_megatron_alone(self) -> bool:
-        """Whether this is Megatron without DeepSpeed's engine, so that its settings have no effect.
-
-        Megatron itself also calls DeepSpeed's memory reports, and prints timers that look like
-        DeepSpeed's.
-        """
-        engine = self.engine_lines - {"deepspeed.timers"}
-        return (
-            self.run.meta.get("framework") == "megatron"
-            and all(one.startswith("deepspeed_memory.") for one in engine)
-            and all(name.startswith("megatron") for name in self.flavours)
-        )
-
-    @property
-    def is_nemo(self) -> bool:
-        """Megatron's model in a loop that has settings of its own."""
-        return self.run.meta.get("framework") == "nemo"
-
-    @cached_property
-    def is_torch_alone(self) -> bool:
-        """Whether DeepSpeed's engine is not used, so that its settings have no effect: a recording
-        of a model without it, or the log of a trainer that does not support it.
-        """
-        if self.layout.zero_stage is not None or self.has_config:
-            return False
-        if self.run.is_recording:
-            return not self.run.config.get("framework")
-        return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self.engine_lines
-
-    @cached_property
-    def has_config(self) -> bool:
-        """Whether the job's whole DeepSpeed JSON is known, so that a missing key means unset."""
-        return bool(ds_config(self.run.config))
 
 
 def facts_of(run: Run) -> list[Facts]:

@@ -1,0 +1,150 @@
+"""What is known of a job as a whole, whichever of its engines is judged: what trains it, its
+settings, what its source shows and does not show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dsprof.analysis.layout import ds_config, layout_of, offloads_optimizer, setting
+from dsprof.events import Kind
+from dsprof.run.table import among, where
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+#: Frameworks that train with PyTorch alone, or with Megatron.
+_WITHOUT_DEEPSPEED = frozenset(
+    {
+        "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
+        "sagemaker", "nemo",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run as the sum of its lines: nothing here depends on single steps."""
+
+    run: Run
+
+    @cached_property
+    def doubts(self) -> dict[str, str]:
+        """Known defects of the source that could not be repaired: name and explanation."""
+        repairs = self.run.repairs
+        rows = repairs[repairs["kind"] == "doubt"]
+        return dict(zip(rows["name"].astype(str), rows["text"].astype(str), strict=True))
+
+    def setting(self, path: str) -> Any:
+        """The value of a dotted key in the job's DeepSpeed JSON; None if unknown."""
+        return setting(self.run.config, path)
+
+    @cached_property
+    def has_config(self) -> bool:
+        """Whether the job's whole DeepSpeed JSON is known, so that a missing key means unset."""
+        return bool(ds_config(self.run.config))
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether optimizer states are kept outside the GPU."""
+        return offloads_optimizer(self.run.config)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the source says that there is no accelerator. DeepSpeed builds `shm_comm` only
+        for CPUs.
+        """
+        config = self.run.config
+        return config.get("accelerator") == "cpu" or "shm_comm" in str(config.get("op_built"))
+
+    @cached_property
+    def calls_are_logged(self) -> bool:
+        """Whether DeepSpeed's communication logger is on: it waits for each call, so nothing
+        overlaps.
+        """
+        comm = self.run.told
+        printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
+        return self.setting("comms_logger.enabled") is True or bool(printed.any())
+
+    @cached_property
+    def exposure_is_known(self) -> bool:
+        """Whether the source, a recording, has the exposed time of each call."""
+        return bool(self.run.comm["exposed_seconds"].notna().any())
+
+    @cached_property
+    def calls_unseen(self) -> int:
+        """The most collectives that any rank issued, by PyTorch's count, and its recording did not
+        see; 0 if nothing counted them.
+        """
+        counted = self.collectives_counted
+        unseen = counted["issued"] - counted["seen"]
+        return int(unseen.max()) if len(unseen) else 0
+
+    @cached_property
+    def collectives_counted(self) -> pd.DataFrame:
+        """Collectives per rank, as `issued` (PyTorch's count) and `seen` (the recording's), for
+        ranks that have both.
+        """
+        told = self.run.told
+        counts = {
+            name: where(told, among(told["name"], [f"collectives_{name}"]))
+            .groupby("rank")["value"]
+            .sum()
+            for name in ("issued", "seen")
+        }
+        return pd.DataFrame(counts).dropna()
+
+    @cached_property
+    def flavours(self) -> frozenset[str]:
+        """The timer flavours that the source prints."""
+        return frozenset(str(name) for name in self.run.told["timers"].dropna().unique())
+
+    @cached_property
+    def micro_only(self) -> bool:
+        """Whether all timers are per micro-batch, so that micro-batches per step were counted from
+        the lines.
+        """
+        flavours = self.run.grammar.timers.items()
+        sums = {one.sums for name, one in flavours if name in self.flavours}
+        return sums - {"once"} == {"micro"}
+
+    @cached_property
+    def engine_lines(self) -> frozenset[str]:
+        """The patterns of DeepSpeed's dialects that were found."""
+        patterns = map(str, self.run.told["pattern"].dropna().unique())
+        return frozenset(one for one in patterns if one.startswith("deepspeed"))
+
+    @cached_property
+    def is_megatron_alone(self) -> bool:
+        """Whether this is Megatron without DeepSpeed's engine, so that its settings have no effect.
+
+        Megatron itself also calls DeepSpeed's memory reports, and prints timers that look like
+        DeepSpeed's.
+        """
+        engine = self.engine_lines - {"deepspeed.timers"}
+        return (
+            self.run.meta.get("framework") == "megatron"
+            and all(one.startswith("deepspeed_memory.") for one in engine)
+            and all(name.startswith("megatron") for name in self.flavours)
+        )
+
+    @property
+    def is_nemo(self) -> bool:
+        """Megatron's model in a loop that has settings of its own."""
+        return self.run.meta.get("framework") == "nemo"
+
+    @cached_property
+    def is_torch_alone(self) -> bool:
+        """Whether DeepSpeed's engine is not used, so that its settings have no effect: a recording
+        of a model without it, or the log of a trainer that does not support it.
+        """
+        stage = layout_of(self.run.config, self.run.meta).zero_stage
+        if stage is not None or self.has_config:
+            return False
+        if self.run.is_recording:
+            return not self.run.config.get("framework")
+        return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self.engine_lines
