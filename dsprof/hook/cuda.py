@@ -3,7 +3,8 @@
 A mark is a CUDA event recorded on the compute stream. The host runs ahead of the device, so the
 time between two marks is known only later: `Marks.since` is called once the device has passed both,
 which `event.query` tells without waiting. All calls are made on the training thread, and none while
-a graph is captured, because a query would make the capture fail.
+a graph is captured, because a query would make the capture fail. Once the device has failed, each
+call of CUDA fails, ours like training's: marks are then unknown, and training raises its own error.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Marks:
         self._events = [cuda.event() for _ in range(size)]
         self._lies_on = [0] * size  # the stream on which each event was recorded
         self.laid = 0  # how many there have been
+        self._failed = False  # a call of CUDA has
         self.follow()
 
     def follow(self) -> None:
@@ -59,31 +61,42 @@ class Marks:
         `NONE` or `ASIDE` if none was recorded; with `always` one is although another stream is
         current.
         """
-        cuda = self._cuda
-        if cuda.capturing():  # checked first: a capture runs on a stream of its own
+        cuda, number = self._cuda, self.laid
+        place = number % self._size
+        try:
+            if cuda.capturing():  # checked first: a capture runs on a stream of its own
+                return NONE
+            if not always and cuda.current() != self.stream:
+                return ASIDE
+            cuda.record(self._events[place], self._recorded_on)
+        except RuntimeError:
+            self._failed = True
             return NONE
-        if not always and cuda.current() != self.stream:
-            return ASIDE
-        number = self.laid
-        cuda.record(self._events[number % self._size], self._recorded_on)
-        self._lies_on[number % self._size] = self.stream
+        self._lies_on[place] = self.stream
         self.laid = number + 1
         return number
 
     def is_past(self, number: int) -> bool:
         """Whether the device has passed that mark, without waiting for it.
 
-        True for numbers without an event; False while a graph is captured.
+        True for numbers without an event; False while a graph is captured, and of a device that
+        has failed.
         """
-        if self._cuda.capturing():
+        if self._failed:
             return False
-        return not self._holds(number) or bool(self._events[number % self._size].query())
+        try:
+            if self._cuda.capturing():
+                return False
+            return not self._holds(number) or bool(self._events[number % self._size].query())
+        except RuntimeError:
+            self._failed = True
+            return False
 
     def since(self, origin: int, mark: int) -> int | None:
         """Nanoseconds from `origin` to `mark`, negative if it lies before; None if unknown, as on
         two streams. The device must have passed both.
         """
-        if not (self._holds(origin) and self._holds(mark)):
+        if self._failed or not (self._holds(origin) and self._holds(mark)):
             return None
         one, other = origin % self._size, mark % self._size
         if self._lies_on[one] != self._lies_on[other]:

@@ -941,6 +941,31 @@ def test_at_the_end_what_the_device_does_not_reach_is_written_without_a_split(
     assert [row.gpu for row in rows(timeline).spans][3:] == [-1, -1, -1, -1]
 
 
+@pytest.mark.parametrize("seen", ["by a query", "by a mark"])
+def test_what_a_device_did_that_failed_is_written_without_a_split(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    """Training sees the same error, and raises it."""
+
+    def fails(*_: object) -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(device, "PATIENCE", 0.0)
+    timeline.track(1)
+    one_step(timeline, stream, 1)
+    stream.comes_after()
+    one_step(timeline, stream, 2)
+    for name in ("query", "elapsed_time"):
+        monkeypatch.setattr(Event, name, fails)
+    if seen == "by a mark":
+        monkeypatch.setattr(timeline.marks, "_cuda", stream.cuda._replace(capturing=fails))
+    one_step(timeline, stream, 3)
+    timeline.finish()
+    known = {row.step: not math.isnan(row.classes[0]) for row in rows(timeline).steps}
+    assert known == {1: True, 2: False, 3: False}
+    assert [row.gpu for row in rows(timeline).spans][3:] == [-1] * 6
+
+
 def test_two_engines_keep_their_steps_apart(timeline: DeviceTimeline, stream: FakeStream) -> None:
     actor, critic = timeline.track(1), timeline.track(1)
     for track, ms in ((actor, 10), (critic, 20), (actor, 30)):
