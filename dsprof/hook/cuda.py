@@ -48,12 +48,14 @@ class Marks:
         self._lies_on = [0] * size  # the stream on which each event was recorded
         self.laid = 0  # how many there have been
         self._failed = False  # a call of CUDA has
+        self.stream = NONE
         self.follow()
 
     def follow(self) -> None:
-        """Make the current stream the compute stream."""
-        self.stream: int = self._cuda.current()
-        self._recorded_on = self._cuda.stream()
+        """Make the current stream the compute stream, unless it captures a graph."""
+        here = self._cuda.current()
+        if here != self.stream and not (self._failed or self._cuda.capturing()):
+            self.stream, self._recorded_on = here, self._cuda.stream()
 
     def mark(self, *, always: bool = False) -> int:
         """Record an event on the compute stream; a number for `is_past` and `since`.

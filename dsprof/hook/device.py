@@ -119,6 +119,12 @@ class DeviceTimeline(Timeline):
             interval.begin = self.marks.mark()  # not before `frame.begin`
         return frame
 
+    def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
+        """The compute stream is the one on which forward begins."""
+        if not self.stack and not self.is_elsewhere():
+            self.marks.follow()
+        return super().enter_forward(track, phase)
+
     def leave(self, frame: Frame | None) -> None:
         if frame is not None:
             self._leaving = frame.device
@@ -181,8 +187,9 @@ class DeviceTimeline(Timeline):
         return self._open.setdefault(track, Step(NONE))
 
     def _begin(self, track: Track) -> None:
-        self.marks.follow()
-        self._open[track.number] = Step(self.marks.mark())
+        if not track.forwards:  # it may end on the optimizer's stream
+            self.marks.follow()
+        self._open[track.number] = Step(self.marks.mark(always=True))
 
     def renumber(self, track: Track, step: int) -> None:
         before = track.step
@@ -195,7 +202,8 @@ class DeviceTimeline(Timeline):
         """Queue this step, of which only host times are known here; write the earlier ones that
         the device has finished.
         """
-        mark, number, held = self.marks.mark(), track.number, self._step(track.number)
+        number, held = track.number, self._step(track.number)
+        mark = self.marks.mark(always=True)
         held.known = held.known and not track.blind
         self._steps.append(
             Waiting(number, step, track.micros, track.begin, track.away, end, mark, held)

@@ -829,6 +829,42 @@ def test_a_phase_on_another_stream_leaves_its_time_where_it_lies(
     assert milliseconds(rows(timeline).steps[0].classes) == [0, 0, 0, 6, 0, 0, 0, 0]
 
 
+def test_an_optimizer_on_a_stream_of_its_own_leaves_forward_on_the_computing_one(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    """The step ends there; what comes next waits for that stream."""
+    track = timeline.track(1)
+    for number in (1, 2, 3):
+        frame = timeline.enter_forward(track, timeline.phase("forward", Class.COMPUTE))
+        stream.works(30)
+        timeline.leave(frame)
+        stream.current = ANOTHER
+        phase(timeline, stream, "step", 6, Class.OPTIMIZER)
+        timeline.close_step(track, number)
+        stream.current = COMPUTING
+    stream.comes_after()
+    timeline.drain()
+    found = [milliseconds(step.classes) for step in rows(timeline).steps]
+    assert found == [[30, 0, 0, 0, 0, 0, 0, 6]] * 3
+
+
+def test_a_forward_on_another_stream_than_before_is_on_the_computing_one(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    """As after the first steps, which warm up for a graph on a stream of their own."""
+    track = timeline.track(1)
+    for number, current in enumerate((ANOTHER, ANOTHER, COMPUTING, COMPUTING), 1):
+        stream.current = current
+        frame = timeline.enter_forward(track, timeline.phase("forward", Class.COMPUTE))
+        stream.works(30)
+        timeline.leave(frame)
+        timeline.close_step(track, number)
+    stream.comes_after()
+    timeline.drain()
+    known = {row.step: not math.isnan(row.classes[0]) for row in rows(timeline).steps}
+    assert known == {1: True, 2: True, 3: False, 4: True}
+
+
 def test_a_step_with_more_marks_than_the_ring_holds_has_no_split(
     timeline: DeviceTimeline, stream: FakeStream
 ) -> None:
