@@ -11,18 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dsprof.analysis.collectives import LARGE, during_steps, per_operation, trusted
-from dsprof.analysis.cost import Traffic, least_seconds, shard_factor, zero_traffic
+from dsprof.analysis.collectives import LARGE, trusted
+from dsprof.analysis.cost import least_seconds, zero_traffic
 from dsprof.analysis.layout import Layout
 from dsprof.findings.accumulation import reductions_of_a_step
-from dsprof.findings.advice import (
-    DEFAULTS,
-    WHO_IS_LATE,
-    change,
-    more_micro_batches,
-    nccl_debug,
-    record,
-)
+from dsprof.findings.advice import WHO_IS_LATE, change, nccl_debug, record
 from dsprof.findings.calls import beside_phases
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
@@ -34,26 +27,22 @@ from dsprof.findings.thresholds import (
     REDUCE_PER_GATHER,
     WAITING_EXPLAINS,
 )
+from dsprof.findings.traffic import (
+    bucket_bytes,
+    larger_buckets,
+    less_traffic,
+    logged_traffic,
+    overlap_advice,
+    overlap_is_off,
+    saved_by_less_traffic,
+)
 from dsprof.findings.uneven import uneven_work
 from dsprof.findings.untimed import source_word
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
-#: Timers of the reduction of gradients.
-REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 #: DDP's broadcasts in forward, in a recording.
 BUFFERS: Final = "broadcast_in_forward"
-#: What layers that share a tensor reduce in forward, for each micro-batch, and as much again in
-#: backward.
-_OF_LAYERS: Final = ("all_reduce_in_forward", "reduce_scatter_tensor_in_forward")
-#: Collectives that move a whole tensor, or twice that, less one rank's part.
-_WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
-#: Settings that make groups smaller than all ranks: of the job, and of ZeRO (hpZ, MiCS).
-_PARTED: Final = ("expert_parallel_size", "sequence_parallel_size")
-_SHARDED: Final = ("zero_hpz_partition_size", "mics_shard_size")
 _ZERO: Final = "zero_optimization"
-#: Settings that halve the bytes per sample, and settings that hide the reduction behind compute.
-_HALVE: Final = {"gradient_accumulation_steps", "bf16.enabled"}
-_HIDE: Final = {f"{_ZERO}.overlap_comm", f"{_ZERO}.stage"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +68,7 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
         f"Bandwidth, {_copies(facts)}many small messages and waiting for a slower peer "
         f"cannot be told apart: {_missing(facts)}, hence medium confidence in the advice.",
         advice=_without_buffers(facts)
-        or _larger_buckets(facts) + _less_traffic(facts)
+        or larger_buckets(facts) + less_traffic(facts)
         or record(facts, "separates waiting from transfer"),
         known=False,
     )
@@ -111,7 +100,7 @@ def _missing(facts: Facts) -> str:
     if facts.layout.nodes == 1:
         return "all ranks are on one host, and the speed of its internal links is unknown"
     untold = " and ".join(_untold(facts.layout))
-    if untold and _logged_traffic(facts) is None:
+    if untold and logged_traffic(facts) is None:
         return f"this {source_word(facts)} lacks {untold}"
     return "the link's speed is unknown (--link 100Gb states that of a node)"
 
@@ -230,43 +219,19 @@ def _gathered_per_reduced(facts: Facts) -> float:
     LARGE bytes on a call runs at the link's speed, and its size no longer matters.
     """
     reduced, gathered = (
-        min(_bucket_bytes(facts, f"{what}_bucket_size"), LARGE) for what in ("reduce", "allgather")
+        min(bucket_bytes(facts, f"{what}_bucket_size"), LARGE) for what in ("reduce", "allgather")
     )
     return max(1.0, gathered / reduced)
-
-
-def _bucket_bytes(facts: Facts, name: str) -> float:
-    """The largest call in bytes; DeepSpeed's default if the source names none.
-
-    ZeRO's optimizer prints at its start the sizes that it uses.
-    """
-    path = f"{_ZERO}.{name}"
-    for told in (facts.run.config.get(name), facts.setting(path)):
-        if isinstance(told, int | float) and told > 0:
-            break
-    else:
-        told = DEFAULTS[path]
-    return float(told) * (facts.layout.element_bytes or 2)
-
-
-def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
-    """Larger gradient buckets, if they are too small to reach the link's speed."""
-    name = "reduce_bucket_size"
-    size = _bucket_bytes(facts, name)
-    if size >= LARGE or facts.layout.data_parallel == 1 or facts.layout.zero_stage == 0:
-        return ()
-    why = f"calls of {format_bytes(size)} cost start-up latency, whatever the link's speed"
-    return change(facts, f"{_ZERO}.{name}", "5e8", why, least=True)
 
 
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
     """Compare with what ZeRO must move over a link of known speed, or else with the logged calls.
 
-    Gain at best: what the advice saves (`_gain`); if the link is not the limit, what exceeds the
-    least time. None if there is no model, no link speed, or nothing to move.
+    Gain at best: what less traffic saves; if the link is not the limit, what exceeds the least
+    time. None if there is no model, no link speed, or nothing to move.
     """
     reckoned = zero_traffic(facts.layout)
-    traffic = reckoned or _logged_traffic(facts)
+    traffic = reckoned or logged_traffic(facts)
     least = least_seconds(traffic, facts.layout)
     link = facts.layout.link_bytes_per_second
     if traffic is None or not least or not link:
@@ -282,7 +247,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         return Cause(
             f"{fact}, but {impossible}. So the link's speed does not explain the time, hence "
             "medium confidence.",
-            advice=_less_traffic(facts),
+            advice=less_traffic(facts),
             known=False,
         )
     if seconds <= NEAR_MODEL * least:
@@ -290,16 +255,16 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
             f"{fact}: the link is used about as well as it can be. Move less"
             f"{'.' if overlap_is_off(facts) else ', or hide it.'}",
             title=": about what the link's bandwidth requires",
-            advice=_less_traffic(facts),
-            gain=_gain(facts, seconds, _less_traffic(facts)),
+            advice=less_traffic(facts),
+            gain=saved_by_less_traffic(facts, seconds),
         )
     times = seconds / least
     if times < FAR_FROM_MODEL:
-        buckets = _larger_buckets(facts)
-        gain = _gain(facts, seconds, _less_traffic(facts))
+        buckets = larger_buckets(facts)
+        gain = saved_by_less_traffic(facts, seconds)
         return Cause(
             f"{fact}: {times:.1f} times that is neither ideal nor alarming.",
-            advice=buckets + _less_traffic(facts),
+            advice=buckets + less_traffic(facts),
             gain=max(gain or (0, 0), promise(seconds - least)) if buckets else gain,
         )
     return Cause(
@@ -308,7 +273,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         "below its speed; a recording of every rank tells which, hence medium confidence.",
         title=f", {times:.0f} times what the link needs",
         advice=(
-            *_larger_buckets(facts),
+            *larger_buckets(facts),
             *nccl_debug(facts, "says which path each pair of ranks uses"),
             *record(facts, "separates waiting from transfer"),
             *overlap_advice(facts),
@@ -316,37 +281,6 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         gain=promise(seconds - least),
         known=False,
     )
-
-
-def _logged_traffic(facts: Facts) -> Traffic | None:
-    """What the logged calls of a step send through a node's link.
-
-    None unless every call is logged and trusted, is of a known kind, and has a group of all
-    replicas: within a node nothing crosses the link. A recording knows the group, but omits what is
-    hidden.
-    """
-    calls, ranks, times = facts.held_up, facts.layout.data_parallel, facts.per_step
-    if not (ranks and times and facts.calls_are_logged and _one_group(facts)):
-        return None
-    told = during_steps(facts.run.comm, facts.steps)
-    if facts.run.is_recording or (told["total"].astype(bool) | told["suspect"].notna()).any():
-        return None
-    moved = dict.fromkeys(_WHOLE, 0.0)
-    for op, size in per_operation(calls)["bytes"].items():
-        kind = next((kind for kind in _WHOLE if str(op).startswith(kind)), None)
-        if kind is None:
-            return None
-        moved[kind] += float(size) * times * shard_factor(ranks)
-    gathered = moved["all_gather"] * ranks  # the logged size of a gathering is that of a shard
-    return Traffic(moved["reduce_scatter"] + 2 * moved["all_reduce"], gathered)
-
-
-def _one_group(facts: Facts) -> bool:
-    """Whether every call involves all ranks: there is no parallelism but data parallelism."""
-    config, layout = facts.run.config, facts.layout
-    parts = (*map(config.get, _PARTED), *(facts.setting(f"{_ZERO}.{key}") for key in _SHARDED))
-    plain = layout.tensor_parallel == layout.stages == 1
-    return plain and all(not isinstance(part, int | float) or part <= 1 for part in parts)
 
 
 def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> str:
@@ -364,83 +298,3 @@ def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> s
             "is hidden behind compute, or the link is faster than stated"
         )
     return ""
-
-
-def _gain(facts: Facts, seconds: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:
-    """What the advice of `_less_traffic` saves of `seconds`; the best case is if all of it is
-    followed.
-
-    Twice the micro-batches and numbers of half the size each halve it. Of the rest, compute hides a
-    reduction that may overlap with it.
-    """
-    named = {one.setting for one in advice}
-    part = 0.5 ** len(named & _HALVE)
-    hidden = min(part * reduction_seconds(facts, seconds), facts.seconds_of("compute") or 0.0)
-    best = seconds - part * seconds + (hidden if named & _HIDE else 0.0)
-    return promise(best) if advice else None
-
-
-def reduction_seconds(facts: Facts, seconds: float) -> float:
-    """The part of `seconds` of communication that is timed as reduction; all of it if no timer
-    tells.
-    """
-    table = facts.phases_of("communication")["seconds"]
-    return min(float(table[table.index.isin(REDUCTION)].sum()) or seconds, seconds)
-
-
-def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
-    advice: list[Advice] = []
-    if facts.layout.data_parallel == 1:
-        return ()
-    of_layers = facts.phases_of("communication").index.isin(_OF_LAYERS).any()
-    if facts.layout.zero_stage in (None, 0, 1) and not of_layers:
-        advice.append(
-            more_micro_batches(
-                facts,
-                "gradients are reduced once per step: twice the micro-batches halve the "
-                "communication per sample (mind the larger batch)",
-            )
-        )
-    if not _is_gathering(facts):
-        advice += overlap_advice(facts)
-    if facts.layout.element_bytes == 4:
-        why = "half the bytes for gradients and parameters"
-        advice.append(Advice("bf16.enabled", "false", "true", why))
-    return tuple(advice)
-
-
-def _is_gathering(facts: Facts) -> bool:
-    """Whether most of it gathers updated parameters. That happens after backward, which could have
-    hidden it.
-    """
-    table = facts.phases_of("communication")["seconds"]
-    return 2 * float(table.get("optimizer_allgather", 0.0)) > float(table.sum())
-
-
-def overlap_is_off(facts: Facts) -> bool:
-    """Whether overlap has no effect: DeepSpeed's pipeline engine reduces only after all of
-    backward, and ZeRO's optimizer turns overlap_comm off for it (`_configure_zero_optimizer` in its
-    engine.py).
-    """
-    stages = facts.layout.stages or 1
-    return not facts.is_megatron_alone and (facts.is_pipeline or stages > 1)
-
-
-def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
-    """Advice to run the reduction during backward, if it does not yet."""
-    stage = facts.layout.zero_stage
-    if facts.layout.data_parallel == 1 or overlap_is_off(facts):
-        return ()
-    if stage == 0:
-        return (
-            Advice(
-                f"{_ZERO}.stage",
-                "0",
-                "1 with overlap_comm true",
-                "stage 0 reduces only after backward has ended; ZeRO reduces buckets during it",
-            ),
-        )
-    if stage in (1, 2) and facts.has_config:
-        why = "buckets of gradients are reduced while backward still computes"
-        return change(facts, f"{_ZERO}.overlap_comm", "true", why)
-    return ()

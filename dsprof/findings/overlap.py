@@ -12,12 +12,6 @@ from dsprof.analysis.collectives import (
     trusted,
 )
 from dsprof.events import Severity
-from dsprof.findings.causes import (
-    REDUCTION,
-    overlap_advice,
-    overlap_is_off,
-    reduction_seconds,
-)
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, Facts, promise
 from dsprof.findings.finding import Advice, Finding
@@ -28,6 +22,7 @@ from dsprof.findings.thresholds import (
     NO_OVERLAP_REDUCTION,
     OVERLAP_LOW,
 )
+from dsprof.findings.traffic import REDUCTION, overlap_advice, overlap_is_off, reduction_seconds
 from dsprof.findings.uneven import input_seconds
 from dsprof.run.table import numbers, where
 from dsprof.units import format_bytes, format_seconds, format_share
