@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import known_by, main_phases, weights_of
+from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
@@ -19,6 +19,7 @@ from dsprof.findings.evaluations import LESS_OFTEN, evaluating_in, evaluating_in
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
+from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
@@ -33,7 +34,6 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.throughput import grown, look, too_few
 from dsprof.run.seldom import SELDOM
-from dsprof.run.table import numbers
 from dsprof.units import format_seconds, format_share
 
 
@@ -56,13 +56,13 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
-    every = period(rows)
-    distance = _steps_apart(steps, every)
+    distance = _steps_apart(steps, period(rows))
     stretch = _stretch(steps, rows)
     rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
+    around = look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
@@ -80,7 +80,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
                 else _longer(facts, steps.assign(seconds=seconds), rows)
             )
             + flushed
-            + _without_backward(facts, rows)
+            + without_backward(facts, rows)
             + more_in_them(facts, rows)
             + (_between(facts, price) if few else _rhythm(distance, stretch, len(rows), compiled)),
             share=price.share if price else None,
@@ -89,18 +89,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
             evidence=tuple(step_proof(facts, row) for row in worst),
-            advice=less_memory(facts)
-            if flushed
-            else LESS_OFTEN
-            if evaluates
-            else (COMPILED_ANEW,)
-            if compiled
-            else (
-                *_workers(facts, rows),
-                *_evaluations(facts, rows),
-                *_lengths(facts, rows, distance),
-                *(look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)),
-            ),
+            advice=_of_what_they_do(facts, flushed, evaluates=evaluates, compiled=compiled)
+            or (*_of_what_is_longer(facts, rows, distance), *around),
             gain=(0.0, price.seconds) if price else None,
         )
     ]
@@ -219,9 +209,31 @@ def _evaluates(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> bool:
     return bool(more.sum() >= WAITING_EXPLAINS * over.sum())
 
 
+def _of_what_they_do(
+    facts: Facts, flushed: str, *, evaluates: bool, compiled: int
+) -> tuple[Advice, ...]:
+    """None where the source does not say what they do."""
+    if flushed:
+        return less_memory(facts)
+    if evaluates:
+        return LESS_OFTEN
+    return (COMPILED_ANEW,) if compiled else ()
+
+
+def _of_what_is_longer(
+    facts: Facts, rows: npt.NDArray[np.intp], distance: int | None
+) -> tuple[Advice, ...]:
+    """What usually makes such a part of steps longer."""
+    return (
+        *_workers(facts, rows),
+        *less_evaluation(facts, rows),
+        *_lengths(facts, rows, distance),
+    )
+
+
 def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> tuple[Advice, ...]:
     """What to look at first where steps only compute longer, at no interval."""
-    if distance is not None or len(rows) < REPEATS or _is_only_forward(facts, rows):
+    if distance is not None or len(rows) < REPEATS or is_only_forward(facts, rows):
         return ()
     if _keeps_more(facts) or not _is_of(facts.series, rows, "compute"):
         return ()
@@ -233,90 +245,6 @@ def _keeps_more(facts: Facts) -> bool:
     """Whether memory grows all the time: that makes steps longer, too."""
     found = memory_growth(facts)
     return isinstance(found, list) and any(one.severity is not Severity.INFO for one in found)
-
-
-def _evaluations(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
-    """Of a log, whose timers know no evaluation, or of a recording that shows what may be one."""
-    if facts.run.is_recording:
-        return (_NO_GRAD,) if _without_backward(facts, rows) else ()
-    if not _is_only_forward(facts, rows):
-        return ()
-    why = (
-        "forward alone is longer, not backward: the timer of an engine's forward, as DeepSpeed's, "
-        "also counts forwards of an evaluation, to the step after it"
-    )
-    return (Advice("evaluation before these steps", "", "if there is one: less often", why),)
-
-
-_NO_GRAD: Final = Advice(
-    "evaluation at these steps",
-    "",
-    "if there is one: under torch.no_grad(), less often",
-    "a forward with gradients keeps activations that no backward uses; without, it is told apart",
-)
-
-
-def _without_backward(facts: Facts, rows: npt.NDArray[np.intp]) -> str:
-    """Whether recorded steps stick out by forwards, of which no backward follows as many: with
-    gradients an evaluation looks so, and so do a loss of several batches and a search for one."""
-    if not facts.run.is_recording or not _is_only_forward(facts, rows):
-        return ""
-    phases = main_phases(facts.series, facts.run.phases)
-    forwards, backwards = (
-        phases[phases["name"] == name].groupby("step")["count"].mean().astype("float64")
-        for name in ("forward", "backward")
-    )
-    told = facts.series["step"].map(forwards.sub(backwards, fill_value=0.0).to_dict())
-    more = numbers(told.astype("float64").fillna(0.0))
-    out = np.isin(np.arange(len(more)), rows)
-    here, usual = float(np.median(more[out])), float(np.median(more[~out]))
-    if here < usual + 1:
-        return ""
-    than = f", in the others {usual:,.0f}" if usual > 0 else ""
-    return (
-        f" In them {here:,.0f} forwards more than backwards were made{than}: whether that is an "
-        "evaluation with gradients, the recording cannot tell."
-    )
-
-
-def _is_only_forward(facts: Facts, rows: npt.NDArray[np.intp]) -> bool:
-    """Whether forward is most of what is longer in these steps, and grew far more than backward
-    did: of a longer batch both take longer."""
-    steps = facts.series
-    phases = main_phases(steps, facts.run.phases)
-    forward, inner, backward = (
-        _grown_by(phases[phases["name"] == name], steps, rows)
-        for name in ("forward", "backward_inner", "backward")
-    )
-    behind = inner or backward
-    if forward is None or behind is None:
-        return False
-    out = np.isin(np.arange(len(steps)), rows)
-    added = steps["seconds"][out].mean() - steps["seconds"][~out].mean()
-    alone = behind.ratio - 1 < _AS_MUCH * (forward.ratio - 1)
-    return bool(alone and forward.seconds >= WAITING_EXPLAINS * added)
-
-
-class _Growth(NamedTuple):
-    """By how much a phase is longer in the steps that stick out than in the others."""
-
-    seconds: float
-    ratio: float
-
-
-#: Part of forward's growth from which on backward has grown with it.
-_AS_MUCH: Final = 0.5
-
-
-def _grown_by(
-    phase: pd.DataFrame, steps: pd.DataFrame, rows: npt.NDArray[np.intp]
-) -> _Growth | None:
-    """None where it is not timed in both kinds of steps."""
-    mean = phase.groupby("step")["seconds"].mean().astype("float64")
-    took = steps["step"].map(mean.to_dict()).astype("Float64").astype("float64")
-    out = np.isin(np.arange(len(steps)), rows)
-    longer, usual = float(took[out].mean()), float(took[~out].median())
-    return _Growth(longer - usual, longer / usual) if usual > 0 and longer > 0 else None
 
 
 def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
