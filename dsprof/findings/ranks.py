@@ -1,4 +1,4 @@
-"""Ranks that make the others wait, and GPUs that slow themselves down."""
+"""Ranks that make the others wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.collectives import Waiting, waiting
-from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
@@ -35,8 +34,6 @@ from dsprof.findings.thresholds import (
     STRAGGLER_OFTEN,
     STRAGGLER_STEPS,
     STRAGGLER_WARNING,
-    THROTTLED_CRITICAL,
-    THROTTLED_WARNING,
     WAITING_EXPLAINS,
     grade,
 )
@@ -44,6 +41,9 @@ from dsprof.findings.unseen import calls_unseen
 from dsprof.findings.versions import is_known
 from dsprof.run.table import STEP, plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
+
+#: The rank on which memory_breakdown collects garbage before printing.
+COLLECTS: Final = 0
 
 
 @once
@@ -331,57 +331,11 @@ def _ranks_meet(facts: Facts) -> bool:
     return bool(visits.duplicated([*STEP]).any())
 
 
-#: The rank on which memory_breakdown collects garbage before printing.
-COLLECTS: Final = 0
-
-
 def stated_wait(facts: Facts) -> Waiting | None:
     """The straggler table's result; None if the latencies that it is based on cannot be trusted."""
     if any(name.startswith("cumulative-comm") for name in facts.doubts):
         return None
     return waiting(facts.run.told)
-
-
-def gpu_throttled(facts: Facts) -> list[Finding] | str:
-    """A GPU lowers its clock. Only samples of the GPU itself show this.
-
-    No gain: samples do not tell how much slower it computes.
-    """
-    samples = facts.run.gpu
-    if samples.empty:
-        return "no samples of the GPUs: a log holds none, a recording does"
-    found = throttled(samples)
-    if found is None:
-        return "the GPU samples of this source hold no throttle reasons"
-    severity = grade(found.share, THROTTLED_WARNING, THROTTLED_CRITICAL)
-    if severity is None:
-        return []
-    who = f"The GPU of rank {found.rank}" if found.rank is not None else f"GPU {found.device}"
-    return [
-        Finding(
-            rule="gpu-throttled",
-            severity=severity,
-            title=f"{who} runs below its clock in {format_share(found.share)} of its samples: "
-            f"{found.why}",
-            summary=f"{found.count:,} of {found.of:,} samples of it say so{_hottest(found)}. Of "
-            f"{found.devices:,} sampled GPUs it is held back most; where there are others, they "
-            "wait for it at each collective.",
-            ranks=() if found.rank is None else (found.rank,),
-            evidence=(row_evidence(found.row, f"{found.row['name']}: {found.why}"),),
-            advice=(
-                Advice(
-                    f"the node of that GPU{f' ({found.host})' if found.host else ''}",
-                    "",
-                    "check cooling, power supply and power limit",
-                    "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows the same on the node",
-                ),
-            ),
-        )
-    ]
-
-
-def _hottest(found: Throttling) -> str:
-    return f", at up to {found.celsius:.0f} °C" if found.celsius is not None else ""
 
 
 def _hosts(facts: Facts, late: Straggler) -> tuple[str, ...]:

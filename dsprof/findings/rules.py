@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from dsprof.events import GRAVITY
 from dsprof.findings import (
     calls,
+    checkpoints,
     communication,
     divergence,
     earlier,
@@ -29,6 +30,7 @@ from dsprof.findings import (
     shares,
     small_messages,
     spikes,
+    throttled,
     throughput,
     trust,
     unaccounted,
@@ -67,7 +69,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "compute-bound": shares.compute_bound,
     "optimizer-bound": shares.optimizer_bound,
     "offload-bound": shares.offload_bound,
-    "checkpoint-stall": shares.checkpoint_stall,
+    "checkpoint-stall": checkpoints.checkpoint_stall,
     "evaluation-stall": evaluations.evaluation_stall,
     "unaccounted-time": unaccounted.unaccounted_time,
     "host-sync": host_sync.host_sync,
@@ -79,7 +81,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "loss-diverged": divergence.loss_diverged,
     "step-spikes": spikes.step_spikes,
     "slowdown": throughput.slowdown,
-    "gpu-throttled": ranks.gpu_throttled,
+    "gpu-throttled": throttled.gpu_throttled,
     "untrustworthy-timers": trust.untrustworthy_timers,
 }
 

@@ -9,18 +9,14 @@ from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.anew import loading
-from dsprof.findings.evaluations import training_step
-from dsprof.findings.evidence import largest, phase_evidence, row_evidence
+from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
-from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.stages import late_input
 from dsprof.findings.thresholds import (
-    CHECKPOINT_CRITICAL,
-    CHECKPOINT_WARNING,
     COMPUTE_BOUND,
     DATA_CRITICAL,
     DATA_WARNING,
@@ -302,56 +298,6 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     ]
 
 
-#: Used if no line with a time stamp shows the end of a save.
-_INFERRED: Final = " No time stamp says when one is over: its duration is how much further \
-apart the steps around it are than others."
-
-
-def checkpoint_stall(facts: Facts) -> list[Finding] | str:
-    """Saving checkpoints stops training for a noticeable share of its time.
-
-    Gain: from half of it, for half as many saves, up to all of it, for saving in the background.
-    """
-    found = saved(facts)
-    if found.empty:
-        return "no line tells how long saving a checkpoint takes"
-    if not facts.step_seconds:
-        return "no step has a time to compare saving with"
-    total, cost = float(found["seconds"].sum()), saving(facts)
-    share = cost / training_step(facts)
-    severity = grade(share, CHECKPOINT_WARNING, CHECKPOINT_CRITICAL)
-    if severity is None:
-        return []
-    longest, held = largest(found, "seconds"), saving_in_mean(facts)
-    made = steps_made(facts)
-    return [
-        Finding(
-            rule="checkpoint-stall",
-            severity=severity,
-            title=f"Saving checkpoints takes {format_share(share)} of the training time",
-            summary=f"{len(found):,} save{'s' * (len(found) != 1)} took {format_seconds(total)} in "
-            f"{made:,} step{'s' * (made != 1)}, the longest "
-            f"{format_seconds(float(longest['seconds']))}: as if each step took "
-            f"{format_seconds(cost)} longer."
-            + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
-            + (_INFERRED if longest["inferred"] else ""),
-            share=share,
-            seconds_per_step=cost,
-            phase="save_checkpoint",
-            evidence=(row_evidence(longest, f"save: {format_seconds(longest['seconds'])}"),),
-            confidence="medium" if longest["inferred"] else "high",
-            advice=(
-                Advice("save interval", "", "longer", "half as many saves cost half"),
-                *_parallel_write(facts),
-                Advice(
-                    "storage", "", "node-local first, copied away later", "training need not wait"
-                ),
-            ),
-            gain=promise(cost),
-        )
-    ]
-
-
 def _too_large(
     facts: Facts,
     limit: Limit,
@@ -396,13 +342,6 @@ def _ratio(facts: Facts, path: str) -> tuple[Advice, ...]:
     if facts.layout.zero_stage != 3:
         return ()
     return change(facts, path, "0.8", "the rest of the update stays on the GPU")
-
-
-def _parallel_write(facts: Facts) -> tuple[Advice, ...]:
-    if not facts.is_pipeline and facts.layout.stages in (None, 1):
-        return ()
-    why = "data-parallel ranks share the writing of a pipeline stage"
-    return change(facts, "checkpoint.parallel_write.pipeline_stage", "true", why)
 
 
 def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:

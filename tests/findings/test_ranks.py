@@ -234,10 +234,6 @@ def test_stages_of_a_pipeline_are_not_compared() -> None:
     assert "stages" in (why(run_of(rows), "straggler-rank") or "")
 
 
-def test_a_log_cannot_tell_of_throttling() -> None:
-    assert "no samples of the GPUs" in (why(run_of(ranks(30, 2, 0.3)), "gpu-throttled") or "")
-
-
 def _table(world_size: int, *, timed: bool = True, **settings: Any) -> Run:
     """Rank 0 waits for 90 % of the 0.4 s that it communicates in a step of 1 s."""
     rows = steps(3, {"forward": 0.6, "backward_allreduce": 0.4}) if timed else []
@@ -414,47 +410,3 @@ def test_the_rank_that_logs_its_memory_is_not_called_slow() -> None:
             ]
     run = run_of(rows, world_size=2)
     assert "late because of its own logging" in (why(run, "straggler-rank") or "")
-
-
-def sample(name: str, rank: int, step: int, value: float) -> Row:
-    return {"kind": "gpu", "name": name, "raw": name, "rank": rank, "step": step, "value": value,
-            "text": f"GPU-{rank}", "host": "w1"}  # fmt: skip
-
-
-def test_a_gpu_that_is_too_hot_is_named() -> None:
-    rows = [
-        sample(name, rank, step, value)
-        for step in range(1, 21)
-        for rank in range(2)
-        for name, value in (
-            ("throttled_power", 1),
-            ("throttled_hardware", 0),
-            ("throttled_thermal", int(rank == 1 and step > 15)),
-            ("temperature", 70 + 19 * rank),
-        )
-    ]
-    found = one(run_of(steps(20, {}) + rows), "gpu-throttled")
-    assert found.ranks == (1,)
-    assert found.severity is Severity.WARNING
-    assert found.title == ("The GPU of rank 1 runs below its clock in 25 % of its samples: too hot")
-    assert "5 of 20 samples of it say so, at up to 89 °C. Of 2 sampled GPUs" in found.summary
-    assert found.gain is None
-
-
-def test_a_gpu_at_its_power_limit_works_as_it_should() -> None:
-    rows = [sample(name, 0, step, value) for step in range(20)
-            for name, value in (("throttled_power", 1), ("throttled_thermal", 0))]  # fmt: skip
-    assert silent(run_of(steps(20, {}) + rows), "gpu-throttled")
-
-
-def test_gpu_samples_of_a_recording_are_judged(tmp_path: Path) -> None:
-    clock = {"perf_ns": 1, "wall_ns": 2, "error_ns": 0}
-    job = {"rank": 3, "host": "w1", "world": 8, "clock": clock, "config": {"gpu": "GPU-5d1a"}}
-    writer = Writer.create(tmp_path, job)
-    uuid, hot = writer.name("GPU-5d1a"), writer.name("throttled_thermal")
-    for _ in range(10):
-        writer.gpu(hot, 1.0, gpu=uuid)
-    writer.close()
-    found = one(load(tmp_path), "gpu-throttled")
-    assert found.severity is Severity.CRITICAL
-    assert found.title.startswith("The GPU of rank 3 runs below its clock in 100 %")

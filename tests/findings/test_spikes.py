@@ -12,7 +12,7 @@ from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import WELL, Row, config, metric, one, phase, run_of, silent, steps
-from tests.findings.test_shares import saving_by_the_clock
+from tests.findings.test_checkpoints import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header

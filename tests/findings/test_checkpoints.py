@@ -1,0 +1,125 @@
+"""Saves of checkpoints that stop training."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dsprof.events import Severity
+from tests.findings.plants import (
+    WELL,
+    Row,
+    metric,
+    one,
+    phase,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
+
+
+def at(second: float) -> pd.Timestamp:
+    return pd.Timestamp("2026-01-01") + pd.Timedelta(seconds=second)
+
+
+def test_saving_checkpoints_is_charged_to_the_steps_between() -> None:
+    marks = [
+        metric("checkpoint_begin", 10, None, text="global_step10", at=at(10)),
+        metric("checkpoint_ready", 10, None, text="global_step10", at=at(13)),
+        metric("checkpoint_begin", 20, None, text="global_step20", at=at(26)),
+        metric("checkpoint_ready", 20, None, text="global_step20", at=at(27)),
+    ]
+    found = one(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(0.2)  # 3 + 1 s in 20 steps
+    assert found.share == pytest.approx(0.2 / 1.2)
+    assert found.severity is Severity.CRITICAL
+    assert found.evidence[0].text == "save: 3.00 s"
+
+
+def saving_by_the_clock(every: int, took: float, count: int = 40) -> list[Row]:
+    """Steps of 1 s that only time stamps tell, and lines that begin and end a save after some."""
+    rows, clock = [], 0.0
+    for step in range(1, count + 1):
+        clock += 1.0
+        rows.append(metric("loss", step, 2.0, at=at(clock)))
+        if step % every == 0:
+            tag = f"global_step{step}"
+            rows.append(metric("checkpoint_begin", step, None, text=tag, at=at(clock)))
+            clock += took
+            rows.append(metric("checkpoint_ready", step, None, text=tag, at=at(clock), rank=None))
+    return rows
+
+
+def test_what_a_clock_counts_of_saves_is_not_added_to_the_step_again() -> None:
+    run = run_of(saving_by_the_clock(every=10, took=10.0))
+    assert run.steps["seconds_from"].dropna().eq("clock").all()
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(1.0)  # four saves in 40 steps
+    assert found.share == pytest.approx(0.5, rel=0.01)  # they take as long as the 40 steps
+
+
+def test_a_clock_that_leaves_a_save_out_of_the_step_has_nothing_taken_off() -> None:
+    """The one save is behind the last line that ends a step."""
+    run = run_of(saving_by_the_clock(every=40, took=10.0))
+    assert one(run, "checkpoint-stall").share == pytest.approx(0.25 / 1.25)
+
+
+def test_short_saves_are_no_finding() -> None:
+    marks = [
+        metric("checkpoint_begin", 10, None, text="t", at=at(10)),
+        metric("checkpoint_ready", 10, None, text="t", at=at(10.5)),
+    ]
+    assert silent(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+
+
+@pytest.mark.parametrize("begins", [41, 5001])
+def test_steps_that_no_launch_shows_are_not_counted_against_its_saves(begins: int) -> None:
+    rows: list[Row] = []
+    for launch, first in enumerate((1, begins)):
+        whose = {"segment": launch}
+        rows += [metric("step_seconds", s, 1.0, **whose) for s in range(first, first + 40)]
+        rows.append(phase("save_checkpoint", first + 20, 10.0) | whose)
+    found = one(run_of(rows, world_size=2), "checkpoint-stall")
+    assert "2 saves took 20.0 s in 80 steps" in found.summary
+
+
+def test_a_timer_of_saving_is_believed_before_time_stamps() -> None:
+    rows = [*steps(20, WELL), phase("save_checkpoint", 20, 10.0)]
+    assert one(run_of(rows, world_size=2), "checkpoint-stall").seconds_per_step == (
+        pytest.approx(0.5)
+    )
+
+
+def test_without_checkpoint_lines_nothing_is_said() -> None:
+    assert "checkpoint" in (why(run_of(steps(20, WELL)), "checkpoint-stall") or "")
+
+
+def test_a_rank_that_writes_for_all_is_no_straggler_nor_its_waiting_communication() -> None:
+    """Rank 0 saves for 2 s every other step; rank 1 waits at the barrier behind it."""
+    rows = steps(30, WELL, None, ranks=2)
+    for step in range(1, 31):
+        saves = step % 2 == 0
+        rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
+        rows += [phase("save_checkpoint", step, 2.0, rank=0)] if saves else []
+        rows += [phase("barrier_in_checkpoint", step, 2.0, rank=1)] if saves else []
+    run = run_of(rows, world_size=2)
+    assert [f.rule for f in run.findings if f.severity != Severity.INFO] == ["checkpoint-stall"]
+
+
+def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> None:
+    """A loop of one's own, recorded: rank 0 writes every tenth step, rank 1 waits to reduce."""
+    rows = []
+    for step in range(1, 42):
+        saves = 2.0 * (step % 10 == 0)
+        for rank in (0, 1):
+            rows += [phase("forward", step, 0.9, rank)]
+            rows += [phase("reduce_grads", step, 0.05 + saves * rank, rank)]
+        rows += [phase("save_checkpoint", step, saves, 0)] if saves else []
+        rows.append(metric("step_seconds", step, 1.0 + saves))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    assert rules(run) == ["checkpoint-stall"]
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
+    assert found.share == pytest.approx(8 / 48, rel=0.03)
