@@ -112,29 +112,47 @@ def _within(facts: Facts) -> list[Finding] | str:
     rise = _worst_rise(known)
     if rise is None or _by_chance(seconds, known, rise):
         return []
-    before, after, stop = rise.before, rise.after, rise.stop
-    work = work_beside(facts, steps, before, after)
-    meant = before.median * work.times
+    after, stop = rise.after, rise.stop
+    work = work_beside(facts, steps, rise.before, after)
+    meant = rise.before.median * work.times
     longer = (without_spikes(seconds, SPIKE_RATIO) - meant)[after.start : stop]
     cost = float(longer.sum()) / len(steps)
-    mean = float(seconds.mean())
     severity = (
         grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
         if stop == len(steps)
-        else grade(cost / mean, SPIKES_WARNING, SPIKES_CRITICAL)
+        else grade(cost / float(seconds.mean()), SPIKES_WARNING, SPIKES_CRITICAL)
     )
     if severity is None and not work.said:
         return []
+    found = _found(facts, steps, known, rise, cost=cost, work=work.said, severity=severity)
+    return [
+        found if severity else _meant(found, "it computes more", "Later steps have more to compute")
+    ]
+
+
+def _found(
+    facts: Facts,
+    steps: pd.DataFrame,
+    known: list[Level],
+    rise: _Rise,
+    *,
+    cost: float,
+    work: str,
+    severity: Severity | None,
+) -> Finding:
+    """The rise in words; `work` says what is known of more work in the later steps."""
+    before, after = rise.before, rise.after
     again = _as_long_before(known, before, after)
     climbs = any(after.start < level.start < after.stop for level in known)
     rows = np.arange(len(steps))
-    flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < stop))
+    flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < rise.stop))
     late = _late(facts, steps, rise)
-    found = Finding(
+    mean = float(steps["seconds"].to_numpy(dtype=float).mean())
+    return Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
         title=_title(steps, rise, climbs=climbs)
-        + (", more than what it computes" if work.said and severity else "")
+        + (", more than what it computes" if work and severity else "")
         + (", and not for the first time" if again else "")
         + (f": {late.who} {'are' if len(late.group) > 1 else 'is'} late" if late else ""),
         summary=_became(facts, steps, rise, climbs=climbs)
@@ -147,7 +165,7 @@ def _within(facts: Facts) -> list[Finding] | str:
                 steps.iloc[after.start : after.stop],
             )
         )
-        + work.said
+        + work
         + flushed
         + _comes_and_goes(steps, again)
         + ("" if rise.is_clear else _SHORT),
@@ -155,7 +173,7 @@ def _within(facts: Facts) -> list[Finding] | str:
         seconds_per_step=cost,
         ranks=late.group if late else (),
         phase=(late.phase or None) if late else None,
-        steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[stop - 1])),
+        steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[rise.stop - 1])),
         evidence=tuple(
             step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
         ),
@@ -168,9 +186,6 @@ def _within(facts: Facts) -> list[Finding] | str:
         gain=(0.0, cost),
         confidence="high" if rise.is_clear else "medium",
     )
-    return [
-        found if severity else _meant(found, "it computes more", "Later steps have more to compute")
-    ]
 
 
 def _title(steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> str:
