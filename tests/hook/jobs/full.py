@@ -22,9 +22,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     with (job.out() / "stderr").open("w") as said:
         os.dup2(said.fileno(), 2)  # to the end of the process, at which the hook may say something
-    dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "run")
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))
+    dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "run")
     for _ in range(STEPS):
         net(torch.ones(2)).sum().backward()
         optimizer.step()
