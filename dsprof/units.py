@@ -223,16 +223,17 @@ def windows(many: int | None, count: int = 2) -> str:
 
 def ranges(numbers: Iterable[int], most: int = 8) -> str:
     """`0 to 3, 7, 9 to 12`; how many more there are, if there are many."""
-    said = _spans(numbers)
-    rest = len(said) - most
-    return ", ".join(said[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+    spans = _spans(numbers)
+    rest = _sizes(spans[most:])
+    return ", ".join(_said(spans[:most])) + (f" and {rest:,} more" if rest else "")
 
 
 def format_ranks(ranks: Collection[int], most: int = 8) -> str:
     """`rank 1`, `ranks 2 and 3`, `ranks 0, 1 and 3`, `ranks 8 to 15`; of many only some."""
-    said = _spans(ranks) if len(ranks) > _FEW else [f"{one:,}" for one in sorted(ranks)]
-    if len(said) > most:
-        said = [*said[:most], f"{len(said) - most:,} more"]
+    spans = _spans(ranks) if len(ranks) > _FEW else [(one, one) for one in sorted(ranks)]
+    said = _said(spans[:most])
+    if len(spans) > most:
+        said.append(f"{_sizes(spans[most:]):,} more")
     *first, last = said
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(first)}{' and ' * bool(first)}{last}"
 
@@ -240,11 +241,19 @@ def format_ranks(ranks: Collection[int], most: int = 8) -> str:
 _FEW: Final = 3  #: as many are all named
 
 
-def _spans(numbers: Iterable[int]) -> list[str]:
-    spans: list[list[int]] = []
+def _spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
     for value in sorted(set(numbers)):
         if spans and value == spans[-1][1] + 1:
-            spans[-1][1] = value
+            spans[-1] = spans[-1][0], value
         else:
-            spans.append([value, value])
+            spans.append((value, value))
+    return spans
+
+
+def _said(spans: Iterable[tuple[int, int]]) -> list[str]:
     return [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans]
+
+
+def _sizes(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in spans)

@@ -112,6 +112,7 @@ def test_bytes_are_whole() -> None:
 def test_numbers_that_follow_each_other_are_a_range_and_of_many_only_some_are_named() -> None:
     assert ranges([3, 0, 1, 7, 2]) == "0 to 3, 7"
     assert ranges(range(0, 40, 2), most=2) == "0, 2 and 18 more"
+    assert ranges([*range(0, 8, 2), 20, 21, 22, 30], most=2) == "0, 2 and 6 more"
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,20 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.last_seen import last_seen
 from dsprof.findings.stood import Stood, said_of_all, stood
+from dsprof.run.unclosed import LONG
 from dsprof.units import format_ranks, format_seconds
 
 _VERB: Final = {True: "has been", False: "was"}
 _WAITED: Final = "The others waited in a collective;"
 _SILENT: Final = f"{_WAITED} its recording ends before that one, without a message."
 _STACK: Final = "Its own stack (py-spy dump --pid) says where it is, if it still runs."
+_MANY_SILENT: Final = f"{_WAITED} their recordings end before that one, without a message."
+_MANY_STACKS: Final = "Their stacks (py-spy dump --pid) say where they are, if they still run."
+_STOPPED: Final = " It is stopped, by a signal (SIGSTOP) or in a debugger."
+_MAY_WORK: Final = (
+    " Medium confidence: it may only do what takes that long, as evaluating another module."
+)
+_OF_STOPPED: Final = "goes on, if it was not a debugger that stopped it"
 _OF_EACH: Final = Advice(
     "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
 )
@@ -53,11 +61,28 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
 def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
     """Where it stood and the others waited, as far as their recordings tell."""
     one = _stood_alone(facts, absent)
+    every = stood(facts, whole(absent["segment"].iloc[0]) or 0)
+    missed = [other for other in every if other.source in set(absent["source"])]
+    if one is None and len(absent) > 1:
+        places = f" {_sentence(said_of_all(missed))}" if missed else ""
+        return f"{_MANY_SILENT}{places} {_MANY_STACKS}"
     if one is None:
         return f"{_SILENT}{last_seen(facts, absent)} {_STACK}"
-    every = stood(facts, whole(absent["segment"].iloc[0]) or 0)
     others = said_of_all(other for other in every if other.call)
-    return f"{_where(one)} {f'{others[0].upper()}{others[1:]}.' if others else _WAITED[:-1] + '.'}"
+    may_work = "" if is_sure(facts, absent) else _MAY_WORK
+    return f"{_where(one)}{may_work} {_sentence(others) if others else _WAITED[:-1] + '.'}"
+
+
+def is_sure(facts: Facts, absent: pd.DataFrame) -> bool:
+    """Whether a rank that stood where nothing is recorded stood there for longer than what scripts
+    do in such places.
+    """
+    one = _stood_alone(facts, absent)
+    return one is None or not one.over or one.stopped or (one.silent or 0.0) >= LONG
+
+
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
@@ -96,18 +121,21 @@ def _where(one: Stood) -> str:
         lasted = one.lasted if one.seconds is not None else ""
         return (
             f"Rank {one.rank} {_VERB[one.is_there]} {place},{lasted}: in the script's own code, or "
-            "in a library's, that is no phase of a recording."
+            "in a library's, that is no phase of a recording." + _STOPPED * one.stopped
         ).replace(",:", ":")
     if one.seconds is None:
-        entered = f", which it entered{since} before the others ended" if since else ""
+        entered = f", which it entered{since} before {one.sign}" if since else ""
         return f"Rank {one.rank} did not come out of {one.phase}{entered}."
     if one.is_there:
-        return f"Rank {one.rank} has been in {one.phase}{one.lasted}, and still is."
+        still = _STOPPED * one.stopped
+        return f"Rank {one.rank} has been in {one.phase}{one.lasted}, and still is.{still}"
     return f"Rank {one.rank} was in {one.phase}{one.lasted}, until it was ended."
 
 
 def _look_at(one: Stood) -> Advice:
     who = f"where rank {one.rank} stands"
+    if one.stopped and one.pid:
+        return Advice(f"kill -CONT {one.pid}", "", f"on {one.host}, now", _OF_STOPPED)
     if one.is_there and one.pid:
         return Advice(f"py-spy dump --pid {one.pid}", "", f"on {one.host}, now", f"shows {who}")
     when = f"of rank {one.rank}, while it hangs"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind, Severity
-from dsprof.findings.absent import advice_on, is_outside, said_of_absent, who_and_where
+from dsprof.findings.absent import advice_on, is_outside, is_sure, said_of_absent, who_and_where
 from dsprof.findings.ends import (
     HANG,
     ended_launch,
@@ -143,7 +143,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         else "A rank that never arrived may be one of those that report none, or of those that "
         "this source does not show. Medium confidence: these lines do not say which one."
     )
-    sure = behind is not None
+    sure = behind is not None and (absent.empty or is_sure(facts, absent))
     behind = missing if behind is None else behind
     return Finding(
         rule="hang",

@@ -19,6 +19,7 @@ from dsprof.units import format_ranks, format_seconds
 
 _NS: Final = 1e-9
 _WORTH: Final = 0.1  #: seconds; moments in the cell are known to 2 ms
+_PLACES: Final = 4  #: that are told; in a pipeline each stage may wait in another call
 _UNCLOSED: Final = ("gone", "signal", "exit")
 
 
@@ -32,9 +33,11 @@ class Stood:
         over: whether that phase had ended, and when that was, or when it began.
         until: when it was last seen to be there, or ended.
         seconds: for how long, until it ended or now; None if nobody saw it.
-        silent: seconds from then to when the last of its launch is known to have been there; it
-            may itself have died meanwhile.
+        silent: seconds from then to the last that is known of its launch; it may itself have died
+            meanwhile.
+        sign: what that last is, as `the others ended`.
         is_there: it is seen to be there now.
+        stopped: it stands still by a signal, or in a debugger.
     """
 
     source: str
@@ -50,7 +53,9 @@ class Stood:
     until: int
     seconds: float | None
     silent: float | None
+    sign: str
     is_there: bool
+    stopped: bool
 
     @property
     def since(self) -> int:
@@ -81,8 +86,9 @@ def stood(facts: Facts, segment: int) -> list[Stood]:
     launch = [
         one for one in facts.run.meta.get("recordings") or () if one.get("segment") == segment
     ]
-    sign = _last_sign(launch)
-    found = [_stood(one, sign) for one in launch if not one.get("ended")]
+    known = facts.run.meta
+    sign = max((one for process in launch for one in _signs(process, known)), default=(0, ""))
+    found = [_stood(one, sign, late_of(known, one)) for one in launch if not one.get("ended")]
     return [one for one in found if one.phase or one.call]
 
 
@@ -112,8 +118,11 @@ def said_of_all(every: Iterable[Stood]) -> str:
     places: dict[str, list[Stood]] = {}
     for one in every:
         places.setdefault(one.place, []).append(one)
-    said = [_said(place, ones) for place, ones in places.items()]
-    return "; ".join(said)
+    most = sorted(places, key=lambda place: -len(places[place]))[:_PLACES]
+    told = {place: ones for place, ones in places.items() if place in most}
+    left = sum(map(len, places.values())) - sum(map(len, told.values()))
+    said = [_said(place, ones) for place, ones in told.items()]
+    return "; ".join([*said, f"{left:,} more elsewhere"] if left else said)
 
 
 def _said(place: str, ones: list[Stood]) -> str:
@@ -122,7 +131,7 @@ def _said(place: str, ones: list[Stood]) -> str:
     who = format_ranks(ranks) if ranks else "a process"
     verb, _, rest = place.partition(" ")
     verb = "were" if verb == "was" and len(ranks) > 1 else verb
-    longest = min(ones, key=lambda one: one.since)
+    longest = min(ones, key=lambda one: (not one.since, one.since))  # 0 is unknown
     where = f"{who} {verb} {rest}"
     if not longest.lasted:
         return where.rstrip(",")
@@ -131,10 +140,16 @@ def _said(place: str, ones: list[Stood]) -> str:
     return where + longest.lasted
 
 
-def _stood(process: Mapping[str, Any], sign: int) -> Stood:
+def late_of(meta: Mapping[str, Any], process: Mapping[str, Any]) -> int:
+    """Nanoseconds by which the clock of its host is ahead of the first one's."""
+    clocks = meta.get("clocks") or {}
+    return round(float(clocks.get(str(process.get("host")), {}).get("ahead", 0.0)) / _NS)
+
+
+def _stood(process: Mapping[str, Any], sign: tuple[int, str], late: int) -> Stood:
     flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
-    call_at, phase_at = int(flight.get("at") or 0), int(phase.get("at") or 0)
-    since = call_at if flight else phase_at
+    call_at, phase_at = (max(0, int(one.get("at") or 0) - late) for one in (flight, phase))
+    since, until = call_at if flight else phase_at, max(0, _until(process) - late)
     return Stood(
         source=str(process.get("source")),
         rank=process.get("rank"),
@@ -146,10 +161,12 @@ def _stood(process: Mapping[str, Any], sign: int) -> Stood:
         over=bool(phase.get("over")),
         call_at=call_at,
         phase_at=phase_at,
-        until=_until(process) or sign,
-        seconds=_between(since, _until(process)),
-        silent=_between(since, max(sign, _until(process))),
+        until=until or sign[0],
+        seconds=_between(since, until),
+        silent=_between(since, max(sign[0], until)),
+        sign=sign[1],
         is_there=bool(process.get("alive_at")),
+        stopped=bool(process.get("stopped")),
     )
 
 
@@ -164,8 +181,13 @@ def _until(process: Mapping[str, Any]) -> int:
     return int(process.get("alive_at") or seen or 0)
 
 
-def _last_sign(launch: Iterable[Mapping[str, Any]]) -> int:
-    """When the last of a launch is known to have been there: who stood still was waited for."""
-    ends = [one.get(name) or 0 for one in launch for name in ("ended_at", "over_at", "alive_at")]
-    waits = [(one.get("in_flight") or {}).get("at") or 0 for one in launch]
-    return max([*map(int, ends), *map(int, waits)], default=0)
+def _signs(process: Mapping[str, Any], meta: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """What is known of a process, and when that was: who stood still was waited for till then."""
+    late = late_of(meta, process)
+    told = {
+        "the others ended": process.get("ended_at"),
+        "the command ended": process.get("over_at"),
+        "another was last seen": process.get("alive_at"),
+        "the last of the others began to wait": (process.get("in_flight") or {}).get("at"),
+    }
+    return [(int(at) - late, sign) for sign, at in told.items() if at]

@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.analysis.lanes import Left, Stretch, unfinished
 from dsprof.events import Class
 from dsprof.findings.ends import ended_launch, first_failure
-from dsprof.findings.stood import Stood, stood
+from dsprof.findings.stood import Stood, late_of, stood
 from dsprof.run.moments import STEP
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
     stands = {one.source: one for one in stood(facts, segment)}
     left = {}
     for one in launch:
-        late = _late(facts.run.meta, str(one.get("host")))
+        late = late_of(facts.run.meta, one)
         begin = int(ends["end"].get(one["rank"], 0))
         known = _left(one, stands.get(str(one["source"])), begin, late)
         if known is not None and known.until > known.begin:
@@ -101,16 +101,10 @@ def _left(process: Mapping[str, Any], stands: Stood | None, begin: int, late: in
         return Left(begin, int(process["ended_at"]) - late) if begin else None
     if stands is None or not (begin and stands.phase_at):
         return None
-    until, at = stands.until - late, max(stands.phase_at - late, begin)
+    until, at = stands.until, max(stands.phase_at, begin)
     found = [] if stands.over else [Stretch(at, until, stands.phase, stands.class_)]
     if stands.call:
         path = f"{stands.phase}/{stands.call}" if found else stands.call
-        called = max(stands.call_at - late, begin)
+        called = max(stands.call_at, begin)
         found.append(Stretch(called, until, path, str(Class.COMMUNICATION)))
     return Left(begin, until, tuple(found), at)
-
-
-def _late(meta: Mapping[str, Any], host: str) -> int:
-    """Nanoseconds by which the clock of a host is ahead of the first one's."""
-    clocks = meta.get("clocks") or {}
-    return round(float(clocks.get(host, {}).get("ahead", 0.0)) / _NS)

@@ -244,8 +244,10 @@ def _way(process: Process, events: pd.DataFrame, end: int, least: float) -> Way:
 def _usual(process: Process, rows: pd.DataFrame) -> float:
     """Seconds that the phase which it is in may take, of one that takes long by its nature."""
     phase = process.get("phase")
-    if not phase or phase["over"]:
+    if not phase:
         return 0.0
+    if phase["over"]:  # nothing records what a script does there: it may evaluate another module
+        return IDLE
     if phase["class"] != Class.CHECKPOINT:
         return LONG if phase["name"] in _LONG else 0.0
     saves = rows["seconds"][(rows["raw"] == phase["name"]).fillna(value=False)]

@@ -8,6 +8,7 @@ import pytest
 
 from dsprof.findings import Finding
 from dsprof.recording.launches import Gone
+from dsprof.run import from_events
 from tests.findings.plants import one
 from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
 
@@ -39,17 +40,45 @@ def test_a_rank_that_nobody_saw_end_did_not_come_out_of_its_phase() -> None:
 
 
 def test_a_rank_that_is_in_no_phase_is_said_to_be_between_two() -> None:
-    seen = Gone(LATER, 15)
-    found = hang(killed=seen, over_at=LATER, **inside("step", "optimizer", over=True))
-    assert found.title.endswith(": rank 1 was between phases for 29.9 s")
-    assert "Rank 1 was between phases, after step, for 29.9 s: in the script" in found.summary
+    long = LATER + 60 * 10**9
+    seen = Gone(long, 15)
+    found = hang(killed=seen, over_at=long, **inside("step", "optimizer", over=True))
+    assert found.title.endswith(": rank 1 was between phases for 89.9 s")
+    assert "Rank 1 was between phases, after step, for 89.9 s: in the script" in found.summary
+    assert (found.confidence, "it may only do what takes that long" in found.summary) == (
+        "medium", True,
+    )  # fmt: skip
     assert found.advice[-1].setting == "branches that depend on data or rank"
 
 
-def test_several_ranks_that_did_not_come_are_named() -> None:
+def test_several_ranks_that_did_not_come_are_named_and_where_they_were() -> None:
     stuck = [process(rank, **inside("data", "data")) for rank in (1, 2)]
     found = one(run_of(ended(0, seconds=40.0), *stuck), "hang")
     assert found.title.endswith(": ranks 1 and 2 did not arrive")
+    assert "their recordings end before that one" in found.summary
+    assert "Ranks 1 and 2 were in data, one of them since 12:00:10 UTC." in found.summary
+
+
+def test_where_nobody_was_seen_to_end_it_is_not_said_that_anybody_did() -> None:
+    waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER}}
+    run = run_of(process(0, **waits), process(1, **inside("data", "data")))
+    assert "which it entered 29.9 s before the last of the others began to wait" in (
+        one(run, "hang").summary
+    )
+
+
+def test_a_rank_that_was_stopped_is_said_to_be() -> None:
+    found = hang(alive_at=LATER, stopped=True, **inside("forward", "compute"))
+    assert "and still is. It is stopped, by a signal (SIGSTOP) or in a debugger." in found.summary
+    assert found.advice[0].setting == "kill -CONT 101"
+
+
+def test_how_long_others_waited_is_told_by_one_clock() -> None:
+    run = run_of(
+        ended(0, seconds=40.0), process(1, host="w1", **inside("data", "data")),
+    )  # fmt: skip
+    run = from_events(run.events, meta=run.meta | {"clocks": {"w1": {"ahead": -10.0}}})
+    assert "which it entered 19.9 s before the others ended" in one(run, "hang").summary
 
 
 @pytest.mark.parametrize("phase", ["checkpoint", "load_checkpoint"])

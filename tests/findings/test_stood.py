@@ -46,5 +46,12 @@ def test_ranks_at_one_place_are_told_together() -> None:
     )
 
 
+def test_of_many_places_those_of_most_ranks_are_told() -> None:
+    """As of a pipeline, whose stages wait in calls of their own."""
+    most = [process(n, **inside(f"stage {n // 3}")) for n in range(30)]
+    said = said_of_all(stood(Facts(run_of(*most)), 0))
+    assert (said.count(";"), said.endswith("; 18 more elsewhere")) == (4, True)
+
+
 def test_processes_of_older_recordings_stood_nobody_knows_where() -> None:
     assert stood(Facts(run_of(process(0), process(1))), 0) == []

@@ -500,9 +500,9 @@ def test_a_job_that_was_stopped_as_a_whole_does_not_hang() -> None:
 
 
 def test_a_rank_that_is_silent_as_long_as_it_has_been_before_does_not_hang() -> None:
-    """As rank 0 that evaluates another module, or uploads, while the others wait for it."""
+    """As rank 0 that reads another shard, while the others wait for it."""
     both = [
-        killed(0, 40.0, 15, **inside("step", over=True)),
+        killed(0, 40.0, 15, **inside("data", "data")),
         killed(1, 40.0, 15, in_flight={"name": "all_reduce", "seq": 57, "at": LATER}),
     ]
     assert problems(run_of(*both)) == [("absent", 0, 10)]
@@ -514,3 +514,13 @@ def test_a_rank_that_is_silent_as_long_as_it_has_been_before_does_not_hang() -> 
     ]  # fmt: skip
     found = run_of(*both, rows=rows).problems
     assert found[["kind", "value"]].to_numpy().tolist() == [["signal", 15.0]]
+
+
+def test_a_rank_between_phases_may_evaluate_for_a_minute_before_it_hangs() -> None:
+    """No recording sees what evaluates another module than the one that trains."""
+    for seconds, kind in ((40.0, "signal"), (80.0, "absent")):
+        at = int((START + pd.Timedelta(seconds=seconds)).value)
+        waits = {"name": "all_reduce", "seq": 57, "at": LATER}
+        last = killed(0, seconds, 15, over_at=at, **inside("step", over=True))
+        run = run_of(last, killed(1, seconds, 15, over_at=at, in_flight=waits))
+        assert run.problems["kind"].tolist() == [kind]
