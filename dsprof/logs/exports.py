@@ -230,6 +230,7 @@ class History(Objects):
         entry = _json(whole.strip(b" \t\r\n,"))
         if not isinstance(entry, dict):
             return whole
+        entry = {key: told for key, told in entry.items() if not isinstance(told, dict | list)}
         told = {key: entry[key] for key in _LOGGED_FIRST if key in entry} | entry
         return str(told).encode("utf-8", "backslashreplace") + b"\n" * whole.count(b"\n")
 

@@ -314,6 +314,19 @@ def test_what_the_trainer_keeps_in_its_state_is_read_as_it_prints_it() -> None:
     assert (rows[0]["value"], rows[1]["text"], rows[2]["seconds"]) == (1.875, "nan", 250)
 
 
+def test_what_lies_deeper_in_the_trainers_state_gives_no_names_of_its_own() -> None:
+    deep = STATE.replace('"clip_ratio": 0.0', '"rewards": {"format": 1.0}')
+    names = {row["name"] for row in read(deep.encode()).events.to_pylist()}
+    assert names == {"loss", "lr", "train_loss", "train_runtime"}
+
+
+def test_a_dot_between_words_is_read_in_any_encoding() -> None:
+    line = "[rank 0] step 500 · loss 2.875 · lr 5.0e-5\n"
+    for encoding in ("utf-8", "cp1252"):
+        rows = read(line.encode(encoding)).events.to_pylist()
+        assert ("loss", 2.875) in [(row["name"], row["value"]) for row in rows]
+
+
 def test_a_line_of_a_notebook_that_prints_nothing_stays_as_it_is() -> None:
     for line in (b' "metadata": {\n', b'  "execution_count": 3,\n', b"plain\n"):
         assert notebook_line(line) == line
