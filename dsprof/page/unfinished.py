@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dsprof.findings.facts import Facts
 
 _NS: Final = 1e-9
+_APART: Final = 100  #: steps; ranks that are further apart were in no step together
 
 
 class Unfinished(NamedTuple):
@@ -41,7 +42,7 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
         if one.get("segment") == segment and one.get("rank") in ranks
     ]
     last = _last_steps(facts, launch)
-    if last.empty:
+    if last.empty or (last["last"] - last["first"]).max() > _APART:
         return None
     moments = facts.run.moments(_since(last, segment), ranks=[one["rank"] for one in launch])
     ends = _ends(moments, last)

@@ -25,6 +25,7 @@ AT_ONCE: Final = 0.1
 OUTLIVED: Final = 5.0
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+_LATE: Final = 1 << 62  # ns since 1970; no clock shows that: the note is damaged
 _SIGNAL: Final = 0x7F  # mask for a status of wait(2)
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # a launch that a header names must not be a path
 
@@ -84,9 +85,10 @@ def _end_of(folder: str | os.PathLike[str], launch: object) -> list[int]:
     if not isinstance(launch, str) or not _NAME.fullmatch(launch):
         return []
     try:
-        return [int(word) for word in _file(folder, launch).read_bytes()[:40].split()]
+        told = [int(word) for word in _file(folder, launch).read_bytes()[:40].split()]
     except (OSError, ValueError):
         return []
+    return told if told and 0 < told[0] < _LATE else []
 
 
 def killed(recording: Path, at: int, status: int | None) -> None:
@@ -112,7 +114,7 @@ def killed_at(recording: Path) -> Gone | None:
     """When a process was gone, and how; None if that was not observed."""
     try:
         at, by, *code = map(int, _beside(recording).read_bytes()[:40].split())
-        return Gone(at, by, *code)
+        return Gone(at, by, *code) if 0 < at < _LATE else None
     except (OSError, ValueError, TypeError):
         return None
 

@@ -368,7 +368,7 @@ class Writer:
         still needs its file, whose descriptor may by then belong to another file.
         """
         self._is_to_close = True  # first: another thread's flush may be just about to end
-        if self.ring.is_open:
+        while self.ring.is_open and not self._turns:  # two that meet may each leave it to the other
             self._alone(self._close)
 
     def _close(self) -> None:

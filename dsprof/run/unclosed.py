@@ -135,16 +135,15 @@ def _seen(process: Process, way: Way) -> tuple[str, float]:
 
 
 def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]:
+    who = "a process" if process["pid"] is None else f"process {process['pid']}"
     text = {
         "ended": f"{NONE_CLOSED}, and the launch is over",
-        "gone": f"process {process['pid']} ended without closing its recording",
-        "killed": f"process {process['pid']} was killed while its launch went on",
-        "absent": f"process {process['pid']}{_place(process)} did not come to the collective the "
-        "others waited in",
-        "left": f"process {process['pid']} ended without an exception",
+        "gone": f"{who} ended without closing its recording",
+        "killed": f"{who} was killed while its launch went on",
+        "absent": f"{who}{_place(process)} did not come to the collective the others waited in",
+        "left": f"{who} ended without an exception",
         "all left": "several processes ended at once, without an exception",
-        "left alone": f"process {process['pid']} ended {_in_order(process)}, and others lost their "
-        "connection to it",
+        "left alone": f"{who} ended {_in_order(process)}, and others lost their connection to it",
     }[way]
     name, value = _seen(process, way)
     code = f", with exit code {value}" if name == "exit" and way != "ended" else ""

@@ -16,9 +16,11 @@ from tests.recording.recorded import CLASSES, MS, header
 SECOND = 1000 * MS
 
 
-def record(folder: Path, *, over: bool = False, engines: int = 1, seen: bool = True) -> None:
+def record(
+    folder: Path, *, over: bool = False, engines: int = 1, seen: bool = True, ahead: int = 0
+) -> None:
     """Two ranks after ten steps of 100 ms each: for 20 s rank 0 waited, and rank 1 was in data, or
-    behind it; then the command ended, if that was `seen`."""
+    behind it; then the command ended, if that was `seen`. Rank 0 counts its last step so many further."""
     start = perf_counter_ns() - 21 * SECOND
     for rank in range(2):
         writer = Writer.create(folder, header(rank, launch="one"))
@@ -29,7 +31,8 @@ def record(folder: Path, *, over: bool = False, engines: int = 1, seen: bool = T
             for engine in range(engines):
                 end = at + 100 // engines * MS
                 writer.span(names["forward"], at, end - MS, step, engine=engine)
-                writer.step(step, at, end, CLASSES, engine=engine)
+                number = step + (ahead if step == 10 and not rank else 0)
+                writer.step(number, at, end, CLASSES, engine=engine)
                 at = end
         writer.flush()
         cell = writer.ring.cell
@@ -83,5 +86,15 @@ def test_where_nobody_saw_how_long_they_stood_nothing_is_drawn(
     if again:  # a later launch shows that this one is over
         writer = Writer.create(tmp_path, header(launch="two"))
         writer.close()
+    names = [one.name for one in lanes_section(load(tmp_path)).charts]
+    assert "lanes-unfinished" not in names
+
+
+def test_ranks_that_are_far_apart_were_in_no_step_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that counts from where it resumed: a billion steps are not looked for."""
+    record(tmp_path, ahead=1_000_000_000)
+    monkeypatch.delattr("dsprof.page.unfinished._since")
     names = [one.name for one in lanes_section(load(tmp_path)).charts]
     assert "lanes-unfinished" not in names

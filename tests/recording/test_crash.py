@@ -364,6 +364,43 @@ def test_the_in_flight_cell_is_seen_at_once_and_cleared_by_closing(tmp_path: Pat
     assert recordings.facts()["recordings"][0]["in_flight"] is None
 
 
+class _Meeting(list[object]):
+    """The turns of a writer whose flush ends in another thread just when `close` has seen it."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self.writer, self.met = writer, False
+
+    def __contains__(self, turn: object) -> bool:
+        if not self.met:
+            self.met = True
+            self.writer.close()  # what the flush does at its end: it finds the other's turn
+        return super().__contains__(turn)
+
+    def append(self, turn: object) -> None:
+        if not self.met and not self:
+            super().append(self)  # the flush; gone when it closes
+        super().append(turn)
+
+    def __getitem__(self, place: Any) -> Any:
+        first = super().__getitem__(place)
+        if first is self:
+            self.remove(self)
+        return first
+
+
+def test_of_a_flush_and_a_close_that_meet_one_closes(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer._turns = _Meeting(writer)
+    writer.close()
+    assert not writer.ring.is_open
+    assert Recordings([tmp_path]).follow().num_rows
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    assert recordings.facts()["recordings"][0]["ended"]
+
+
 def test_a_damaged_cell_tells_no_times(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 1)

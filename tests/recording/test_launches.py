@@ -35,9 +35,10 @@ def test_what_a_header_says_is_no_path(tmp_path: Path, launch: object) -> None:
     assert launches.ended_at(tmp_path / "a", launch) is None
 
 
-def test_an_end_that_is_no_number_is_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", ["yesterday", f"{2**63} 0", "-1 0"])
+def test_an_end_that_is_no_moment_is_unknown(tmp_path: Path, told: str) -> None:
     (tmp_path / launches.FOLDER).mkdir()
-    (tmp_path / launches.FOLDER / "ours.ended").write_text("yesterday")
+    (tmp_path / launches.FOLDER / "ours.ended").write_text(told)
     assert launches.ended_at(tmp_path, "ours") is None
 
 
@@ -69,7 +70,7 @@ def test_an_exit_code_is_told_beside_no_signal(tmp_path: Path) -> None:
     recording = tmp_path / "rank-00000.7.dsprof"
     launches.killed(recording, 1234, 7 << 8)
     assert launches.killed_at(recording) == (1234, 0, 7)
-    for foreign in ("1234", "1 2 3 4", "now 9"):
+    for foreign in ("1234", "1 2 3 4", "now 9", f"{2**63} 9", "-5 9"):
         (tmp_path / launches.FOLDER / "rank-00000.7.killed").write_text(foreign)
         assert launches.killed_at(recording) is None
 
