@@ -12,7 +12,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.last_seen import last_seen
 from dsprof.findings.stood import Stood, said_of_all, stood
-from dsprof.run.unclosed import LONG
+from dsprof.run.missed import LONG
 from dsprof.units import format_ranks, format_seconds
 
 _VERB: Final = {True: "has been", False: "was"}
