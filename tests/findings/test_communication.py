@@ -283,6 +283,15 @@ def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
     assert found.gain is None
 
 
+def test_with_one_replica_no_advice_is_about_gradients() -> None:
+    of_one = {"world_size": 2, "tensor_parallel_size": 2, "data_parallel_size": 1, "zero_stage": 1}
+    link = {"link_bytes_per_second": 10e9}
+    found = one(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **of_one),
+                "communication-bound")  # fmt: skip
+    assert "with one replica no gradients are reduced" in found.summary
+    assert [advice.setting for advice in found.advice] == ["dsprof attach"]
+
+
 def test_a_model_that_asks_for_more_than_was_measured_is_not_believed() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 1e9}, **ZERO_1)
     found = one(run, "communication-bound")  # at least 3.2 s, of a step of 1 s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
@@ -47,6 +48,20 @@ def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
 )
 def test_other_launches_are_not_compared(rows: list[Row]) -> None:
     assert "slowdown" not in rules(run_of(rows))
+
+
+def test_launches_whose_steps_are_timed_in_other_ways_are_not_compared() -> None:
+    """One by its own timers, the other by the clock of its lines, which pauses lengthen."""
+    world = config("world_size", 8)
+    start = pd.Timestamp("2026-01-01")
+    marks = [
+        metric("loss", step, 2.0, at=start + pd.Timedelta(seconds=1.5 * step))
+        for step in range(1, 41)
+    ]
+    rows = launched(0, steps(40, WELL), world, samples=0)
+    run = run_of(rows + launched(1, marks, world, samples=0))
+    assert set(run.steps["seconds_from"].dropna()) == {"logged", "clock"}
+    assert "slowdown" not in rules(run)
 
 
 def test_settings_that_both_are_told_make_them_alike() -> None:
