@@ -20,8 +20,7 @@ def record(
     folder: Path, *, over: bool = False, engines: int = 1, seen: bool = True, ahead: int = 0
 ) -> None:
     """Two ranks after ten steps of 100 ms each: for 20 s rank 0 waited, and rank 1 was in data, or
-    behind it; then the command ended, if that was `seen`. Rank 0 counts its last step so many
-    further.
+    behind it; then the command ended, if that was `seen`. Rank 0 counts so far `ahead` in the end.
     """
     start = perf_counter_ns() - 21 * SECOND
     for rank in range(2):
