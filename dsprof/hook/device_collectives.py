@@ -35,10 +35,9 @@ class DeviceCollectives(Collectives):
         self._mark = NONE  # the mark at which the current wait began
         self._interval: Interval | None = None
         self.streams: set[int] = set()  # that carried collectives, except the compute stream
-        self.pending: dict[
-            int, int
-        ] = {}  # those of them that nobody has waited for since: `carried`
         self.carried = 0  # collectives on such streams so far
+        # Streams that nobody has waited for since, and `carried` when they last had a collective.
+        self.pending: dict[int, int] = {}
         self._synchronized = 0  # ns; when the host last waited for the whole device
         self._together: list[Issued] | None = None  # calls that are being coalesced
 
