@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 OOM: Final = ("oom", "host-oom")
-HANG: Final = ("absent", "watchdog", "stuck", "desync")
+
+#: What befell who tells of a hang.
+_HUNG: Final = {
+    "absent": "hung",  # the one that the others waited for
+    "watchdog": "waited for a collective until it timed out",
+    "stuck": "was ended: NCCL's watchdog was stuck",
+    "desync": "was ended: ranks stood at different collectives",
+}
+HANG: Final = tuple(_HUNG)
 
 #: What any other kind of failure does to its process.
 ENDED: Final = {
@@ -167,10 +175,8 @@ def said_of(row: pd.Series[Any]) -> str:
         return f"Most likely the connection to {row['host']} was lost{when(row)}"
     if kind in OOM:
         said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory{_device(row)}"
-    elif kind == "stuck":
-        said = "was ended: NCCL's watchdog was stuck"
     elif kind in HANG:
-        said = "waited for a collective until it timed out"
+        said = _HUNG[kind]
     else:
         killed = signal_of(row)
         stopped = text.startswith("KeyboardInterrupt") or killed == "SIGINT"

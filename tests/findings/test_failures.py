@@ -221,6 +221,23 @@ def test_earlier_launches_that_failed_each_in_its_way_are_told_one_by_one() -> N
 
 
 @pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("watchdog", "Rank 2 waited for a collective until it timed out after step 7"),
+        ("stuck", "Rank 2 was ended: NCCL's watchdog was stuck after step 7"),
+        ("absent", "Rank 2 hung after step 7"),
+        ("desync", "Rank 2 was ended: ranks stood at different collectives after step 7"),
+    ],
+)
+def test_an_earlier_launch_that_hung_is_told_by_who_waited_or_did_not_come(
+    kind: str, said: str
+) -> None:
+    hung = problem(kind, "timeout", rank=2, step=7)
+    run = run_of([*steps(7, SLOW), hung, *of_launch(1, steps(20, SLOW))], world_size=4)
+    assert one(run, "earlier-failure").summary.startswith(f"Launch 1 of 2: {said}")
+
+
+@pytest.mark.parametrize(
     ("rule", "kind", "text"),
     [
         ("oom", "oom", OOM),
