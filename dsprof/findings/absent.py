@@ -51,6 +51,8 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
     one = _stood_alone(facts, absent)
     if one is None:
         return f": {format_ranks(ranks)} did not arrive"
+    if one.stopped:
+        return f": rank {one.rank} is stopped (SIGSTOP, or a debugger)"
     if one.over:
         return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}"
     if one.seconds is None:
@@ -99,9 +101,11 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
 
 
 def is_outside(facts: Facts, absent: pd.DataFrame) -> bool:
-    """Whether it is known to be where no collective is: loading data, or saving."""
+    """Whether it is known to be where no collective is: loading data, or saving; or stopped."""
     one = _stood_alone(facts, absent)
-    return one is not None and not one.over and one.class_ in (Class.DATA, Class.CHECKPOINT)
+    if one is None or one.stopped:
+        return one is not None
+    return not one.over and one.class_ in (Class.DATA, Class.CHECKPOINT)
 
 
 def _stood_alone(facts: Facts, absent: pd.DataFrame) -> Stood | None:

@@ -134,6 +134,9 @@ def _beside(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None
     """
     sides = {side: found.groupby(level=side)["seconds"].sum().drop("", errors="ignore")
              for side in ("before", "after")}  # fmt: skip
+    sides = {side: times for side, times in sides.items() if len(times)}
+    if not sides:  # a phase that has no parts
+        return None
     side = max(sides, key=lambda one: sides[one].max())
     name = str(sides[side].idxmax())
     share = float(sides[side][name]) / total

@@ -70,7 +70,8 @@ def test_where_nobody_was_seen_to_end_it_is_not_said_that_anybody_did() -> None:
 def test_a_rank_that_was_stopped_is_said_to_be() -> None:
     found = hang(alive_at=LATER, stopped=True, **inside("forward", "compute"))
     assert "and still is. It is stopped, by a signal (SIGSTOP) or in a debugger." in found.summary
-    assert found.advice[0].setting == "kill -CONT 101"
+    assert found.title.endswith(": rank 1 is stopped (SIGSTOP, or a debugger)")
+    assert [advice.setting for advice in found.advice] == ["kill -CONT 101"]
 
 
 def test_how_long_others_waited_is_told_by_one_clock() -> None:

@@ -266,3 +266,15 @@ def test_calls_that_share_rows_leave_no_place(tmp_path: Path) -> None:
         writer.step(step, at, at + 100 * MS)
     writer.close()
     assert found(load(tmp_path)) is None
+
+
+def test_in_a_phase_without_parts_there_is_no_place(tmp_path: Path) -> None:
+    run = load(record_pauses(tmp_path, {}, {}, lengths=LENGTHS | {"step": 80}))
+    assert found(run, inside="step") is None
+    assert run.findings
+
+
+def test_between_two_of_a_kind_it_is_the_next_one() -> None:
+    assert Place("backward", "backward", between_steps=False, share=0.7).words == (
+        "between backward and the next backward"
+    )

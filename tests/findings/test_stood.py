@@ -46,6 +46,14 @@ def test_ranks_at_one_place_are_told_together() -> None:
     )
 
 
+def test_of_ranks_at_one_place_one_whose_time_is_known_tells_it() -> None:
+    unknown = {"phase": {"name": "data", "class": "data", "over": False, "at": 0}}
+    run = run_of(process(0, **unknown), process(1, **inside("data")))
+    assert said_of_all(stood(Facts(run), 0)) == (
+        "ranks 0 and 1 were in data, one of them since 12:00:10 UTC"
+    )
+
+
 def test_of_many_places_those_of_most_ranks_are_told() -> None:
     """As of a pipeline, whose stages wait in calls of their own."""
     most = [process(n, **inside(f"stage {n // 3}")) for n in range(30)]

@@ -477,6 +477,10 @@ def test_a_launch_is_not_over_while_its_processes_are_there_though_its_command_i
     over = {"over_at": LATER, "over_with": 1, "alive_at": LATER, "idle": 30.0}
     run = run_of(process(0, **over, **inside("forward")), process(1, **over, **inside("forward")))
     assert set(run.problems["kind"]) <= {"command"}
+    moment = int((START + pd.Timedelta(seconds=12)).value)
+    there = {"over_at": moment, "alive_at": moment, "idle": 2.0}
+    waits = {"in_flight": {"name": "all_reduce", "seq": 57, "at": moment}}
+    assert run_of(process(0, **there | waits), process(1, **there)).problems.empty
 
 
 def test_a_job_beside_another_one_in_the_same_folder_is_not_over_when_that_begins() -> None:
