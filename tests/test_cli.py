@@ -262,13 +262,13 @@ title = "Gizmo"
 [[pattern]]
 name = "heat"
 about = "The gizmo's own loop."
-needle = "gizmo step "
-regex = '''gizmo step (?P<step>\d+): loss (?P<loss>[-+\w.]+)'''
+needle = "gizmo turn "
+regex = '''gizmo turn (?P<step>\d+): loss (?P<loss>[-+\w.]+)'''
 place = "own"
 [pattern.fields]
 loss = "metric loss"
 [[sample]]
-line = "gizmo step 3: loss 2.5"
+line = "gizmo turn 3: loss 2.5"
 events = [{ kind = "metric", name = "loss", value = 2.5, step = 3 }]
 """
 OWN_TIMERS = """
@@ -307,7 +307,7 @@ def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gizmo.toml").write_text(OWN)
     (tmp_path / "own.log").write_text(
-        "gizmo step 1: loss 2.5, heat: 1.5\ngizmo step 2: loss 2.25, heat: 1.4\n"
+        "gizmo turn 1: loss 2.5, heat: 1.5\ngizmo turn 2: loss 2.25, heat: 1.4\n"
     )
     told_off(cli("report", "own.log"), "own.log: 2 of its 2 lines look like metrics", "--unknown")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")

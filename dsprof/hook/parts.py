@@ -262,8 +262,11 @@ class _Stepping:
         """Whether this step is made by another optimizer's, which is timed as a whole: that of
         ZeroRedundancyOptimizer, or a look-ahead. Frames that an exception left open do not count.
         """
-        left = self.track.left
-        return any(frame.phase == phase and left <= frame.begin for frame in self.timeline.stack)
+        track = self.track
+        return any(
+            frame.track is track and frame.phase == phase and track.left <= frame.begin
+            for frame in self.timeline.stack
+        )
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """End the step; does nothing if recording began or ended inside it."""

@@ -41,6 +41,6 @@ def test_an_empty_file_is_called_that(tmp_path: Path) -> None:
 
 
 def test_an_only_line_that_looks_like_metrics_is_spoken_of_as_one(tmp_path: Path) -> None:
-    (tmp_path / "run.log").write_text("gizmo step 1: loss 2.5, heat: 1.5\n")
+    (tmp_path / "run.log").write_text("gizmo turn 1: loss 2.5, heat: 1.5\n")
     with pytest.raises(DsprofError, match="its only line looks like metrics, and is not under"):
         load(tmp_path / "run.log")
