@@ -2,7 +2,8 @@
 
 Sources: doc/PERFORMANCE.md of nccl-tests (bus bandwidth factors); the ZeRO paper (arXiv 1910.02054,
 section 7: the traffic of a step is 2 times the parameters for stages 0 to 2, and 3 times for stage
-3); GPipe and PipeDream-flush (bubble (p-1)/(m+p-1)).
+3); GPipe and PipeDream-flush (bubble (p-1)/(m+p-1)); interleaved stages (arXiv 2104.04473, section
+2.2: v chunks of the model per stage make the bubble v times smaller).
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ def shard_factor(ranks: int) -> float:
     return (ranks - 1) / ranks
 
 
-def bubble_share(stages: int, micro_batches: int) -> float:
-    """Share of a balanced pipeline's time in which a stage is idle: (p-1)/(m+p-1)."""
-    return (stages - 1) / (micro_batches + stages - 1)
+def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
+    """Share of a balanced pipeline's time in which a stage is idle: (p-1)/(vm+p-1).
+
+    Args:
+        stages: p.
+        micro_batches: m, of a step.
+        chunks: v, of the model in each stage, 1 if the pipeline is not interleaved.
+    """
+    return (stages - 1) / (chunks * micro_batches + stages - 1)
 
 
-def bubble_seconds(stages: int, micro_batches: int, compute: float) -> float:
-    """Idle seconds of a stage that computes for `compute` seconds: (p-1)/m of these."""
-    return (stages - 1) / micro_batches * compute
+def bubble_seconds(stages: int, micro_batches: int, compute: float, chunks: int = 1) -> float:
+    """Idle seconds of a stage that computes for `compute` seconds: (p-1)/(vm) of these."""
+    return (stages - 1) / (chunks * micro_batches) * compute
 
 
 @dataclass(frozen=True, slots=True)

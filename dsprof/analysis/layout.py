@@ -23,6 +23,8 @@ class Layout:
     data_parallel: int | None = None
     tensor_parallel: int | None = None
     stages: int | None = None  # of the pipeline
+    chunks: int | None = None  # of the model in each stage; 1 if stages are not interleaved
+    zero_bubble: bool = False  # a schedule that fills the bubble with gradients of weights
     micro_batches: int | None = None  # per optimizer step and replica
     samples: int | None = None  # per optimizer step, over all ranks
     zero_stage: int | None = None
@@ -79,6 +81,8 @@ def layout_of(
         data_parallel=data,
         tensor_parallel=tensor,
         stages=stages,
+        chunks=_chunks(known, config),
+        zero_bubble=known.get("pipeline_schedule") == "zero-bubble",
         micro_batches=accumulation,
         samples=batch,
         zero_stage=_zero_stage(known, config),
@@ -113,6 +117,13 @@ def _setting_or(
     known: Mapping[str, Any], config: Mapping[str, Any], name: str, path: str
 ) -> int | None:
     return _whole(known.get(name)) or _whole(setting(config, path))
+
+
+def _chunks(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
+    """DeepSpeed's pipeline engine interleaves no stages."""
+    stated = _whole(known.get("virtual_pipeline_parallel_size"))
+    by_deepspeed = known.get("framework") in ("deepspeed", "gpt-neox") or ds_config(config)
+    return stated or (1 if by_deepspeed else None)
 
 
 def _hosts(known: Mapping[str, Any]) -> int | None:

@@ -19,8 +19,8 @@ from dsprof.units import format_seconds, format_share
 _LAYOUT = (
     "world_size", "nodes", "zero_stage", "micro_batch_size", "gradient_accumulation_steps",
     "train_batch_size", "data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size",
-    "parameters", "parameters_per_gpu", "seq_length", "dtype", "offload_optimizer",
-    "offload_param",
+    "virtual_pipeline_parallel_size", "parameters", "parameters_per_gpu", "seq_length", "dtype",
+    "offload_optimizer", "offload_param",
 )  # fmt: skip
 
 

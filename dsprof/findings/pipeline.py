@@ -11,6 +11,7 @@ from dsprof.events import Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.stages import in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
@@ -44,7 +45,8 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     """
     waiting = waiting_in(facts)
     if isinstance(waiting, str):
-        return waiting
+        implied = bubble_by_schedule(facts, _advice(facts))
+        return [implied] if implied else waiting
     alone = float(waiting["seconds"].sum())
     total = alone + in_collectives(facts)
     ideal = ideal_bubble(facts)
@@ -178,7 +180,8 @@ def _unexplained(facts: Facts, waiting: pd.DataFrame) -> list[Finding]:
     compute, data = facts.seconds_of("compute"), facts.seconds_of("data") or 0.0
     if not micro_batches or not compute:
         return []
-    bubble = bubble_seconds(stages, micro_batches, compute + data)  # loading delays neighbours, too
+    compute += data  # loading delays neighbours, too
+    bubble = bubble_seconds(stages, micro_batches, compute, facts.layout.chunks or 1)
     total = float(waiting["seconds"].sum())
     rest = total - bubble
     share = facts.share(rest) or 0.0

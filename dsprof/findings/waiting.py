@@ -42,9 +42,9 @@ def ideal_bubble(facts: Facts) -> float | None:
     """Seconds of waiting a balanced pipeline causes; None if its shape is unknown."""
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
     compute = facts.seconds_of("compute")
-    if not stages or stages < 2 or not micro_batches or not compute:
+    if not stages or stages < 2 or not micro_batches or not compute or facts.layout.zero_bubble:
         return None
-    return bubble_seconds(stages, micro_batches, compute)
+    return bubble_seconds(stages, micro_batches, compute, facts.layout.chunks or 1)
 
 
 def sure(cheap: bool | None) -> Confidence:
@@ -151,10 +151,13 @@ def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:
 
 def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
     stages, micro_batches = facts.layout.stages or 1, facts.layout.micro_batches or 1
+    chunks = facts.layout.chunks or 1
+    interleaved = f", interleaved in {chunks} chunks each," if chunks > 1 else ""
     return (
-        f"{stages} stages and {micro_batches} micro-batches idle "
-        f"{format_share(bubble_share(stages, micro_batches))} of their time even when balanced, "
-        f"(p-1)/(m+p-1): {format_seconds(min(ideal, seconds))} of the wait here is that bubble, "
+        f"{stages} stages and {micro_batches} micro-batches{interleaved} idle "
+        f"{format_share(bubble_share(stages, micro_batches, chunks))} of their time even when "
+        f"balanced, (p-1)/({'v' if chunks > 1 else ''}m+p-1): "
+        f"{format_seconds(min(ideal, seconds))} of the wait here is that bubble, "
         f"{format_seconds(max(0.0, seconds - ideal))} is not."
     )
 
@@ -185,6 +188,8 @@ def _lacking(facts: Facts) -> str:
     missing = " and ".join(name for name, number in told.items() if not number)
     if missing:
         return f"The number of {missing} is not in this {source_word(facts)}"
+    if facts.layout.zero_bubble:
+        return "The schedule fills part of the bubble with gradients of weights"
     return "No timer shows what a stage computes"
 
 

@@ -69,3 +69,8 @@ def test_the_bubble_of_four_stages_and_four_micro_batches() -> None:
     assert bubble_share(4, 4) == pytest.approx(3 / 7)
     assert bubble_seconds(4, 4, compute=4.0) == pytest.approx(3.0)
     assert bubble_share(1, 4) == 0
+
+
+def test_interleaved_stages_have_a_bubble_that_is_smaller_by_their_number_of_chunks() -> None:
+    assert bubble_share(4, 4, chunks=2) == pytest.approx(3 / 11)
+    assert bubble_seconds(4, 4, compute=4.0, chunks=2) == pytest.approx(1.5)
