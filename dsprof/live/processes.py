@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterable
@@ -222,7 +223,8 @@ def deaths(processes: Iterable[Process]) -> pa.Table:
 
 def _death(process: Process) -> dict[str, Any]:
     inside = f" in {process.place}" if process.place else ""
-    word = "killed-by-launcher" if process.victim else "gone"
+    asked = process.victim or process.signal == signal.SIGTERM  # who hung then, `run.missed` tells
+    word = "killed-by-launcher" if asked else "gone"
     return {
         "segment": process.segment,
         "engine": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dsprof.live.processes import process_of
+from dsprof.live.processes import deaths, look_at, process_of
 from dsprof.recording import Recording, launches
 from tests.live.jobs import Job
 
@@ -44,3 +45,21 @@ def test_a_command_that_ended_well_long_before_says_nothing_of_how_its_job_ends(
     (tmp_path / launches.FOLDER / "one.ended").write_text(f"{int((now + since) * 1e9)} 0")
     process.look(now + 100)
     assert process.state == state
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "told"), [(signal.SIGTERM, "killed-by-launcher"), (signal.SIGABRT, "gone")]
+)
+def test_a_process_that_was_asked_to_end_is_none_that_died(
+    tmp_path: Path, ended_by: int, told: str
+) -> None:
+    """Of a job that was stopped while it hung, the rank that hung is told, not the first to go."""
+    Job(tmp_path, 1).run(1)
+    path = next(tmp_path.glob("*.dsprof"))
+    process, now = process_of(Recording(path)), time.time()
+    process.pid, process.reached = 1 << 30, True  # it is gone
+    (tmp_path / launches.FOLDER).mkdir()
+    launches.killed(path, int(now * 1e9), ended_by)
+    look_at([process], now + 100)
+    assert process.state == "died"
+    assert deaths([process])["name"].to_pylist() == [told]
