@@ -410,7 +410,7 @@ def test_a_gate_does_not_pass_steps_of_which_only_the_length_is_known(
     rate = "loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000"
     (tmp_path / "rates.log").write_text("".join(f"steps: {n} {rate}\n" for n in range(1, 31)))
     done = cli("report", "rates.log", "--fail-on", "critical")
-    assert "Where the time of a step goes is unknown" in done.stdout
+    assert "A step takes 250 ms; where that goes is unknown" in done.stdout
     assert done.returncode == 4
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
+from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
@@ -11,11 +13,16 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.grammar import TimerFlavour
 from dsprof.run.table import LONGEST
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
 #: Share of a step that is not worth a number: the loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
+#: By NVIDIA's data sheets, of the SXM models, without sparsity.
+_PEAKS: Final = (
+    "For comparison: the peak of a V100 is 125 TFLOP/s with 16-bit numbers, of an A100 312, of an "
+    "H100 989"
+)
 
 
 def source_word(facts: Facts) -> str:
@@ -25,8 +32,9 @@ def source_word(facts: Facts) -> str:
 def no_timers(facts: Facts) -> Finding:
     seconds = facts.step_seconds
     line = facts.run.steps.iloc[-1]
+    rate = mean_of(facts.steps, "tflops") if seconds else math.nan
     known = (
-        f"A step takes {format_seconds(seconds)}, but nothing says where it goes."
+        (f"{_PEAKS}." if rate > 0 else "")
         if seconds
         else _mean_of_training(facts)
         or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
@@ -34,14 +42,23 @@ def no_timers(facts: Facts) -> Finding:
     lacking = _lacking(facts)
     if lacking == _PLACELESS:
         known += " Its timer lines name no step; a longer part of the log may name them."
+    known += "" if _prints_timers(facts, lacking) else _for_timers(facts)[0]
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"Where the time of a step goes is unknown: {lacking}",
-        summary=known + ("" if _prints_timers(facts, lacking) else _for_timers(facts)[0]),
+        title=f"{_how_long(seconds, rate)} is unknown: {lacking}",
+        summary=known.strip(),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
     )
+
+
+def _how_long(seconds: float | None, rate: float) -> str:
+    """What is known of a step's length, and that more is asked for. `rate`: in TFLOP/s of a GPU."""
+    if not seconds:
+        return "Where the time of a step goes"
+    speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
+    return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
 
 
 def only_calls(facts: Facts) -> Finding:

@@ -60,10 +60,21 @@ def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
     run = run_of(steps(40, {}))
     found = findings_of(run)[0]
     assert found.rule == "unaccounted-time"
-    assert found.title == "Where the time of a step goes is unknown: this log has no timers"
+    assert found.title == (
+        "A step takes 1.00 s; where that goes is unknown: this log has no timers"
+    )
     assert found.advice[0].setting == "wall_clock_breakdown"
     assert found.severity is Severity.INFO
     assert "healthy" not in rules(run)
+
+
+def test_a_rate_of_computation_stands_beside_the_peaks_of_common_gpus() -> None:
+    rates = [metric("tflops", step, 69.8) for step in range(1, 5)]
+    found = one(run_of([*steps(4, {}, 14.3), *rates]), "unaccounted-time")
+    assert found.title.startswith("A step takes 14.3 s (69.8 TFLOP/s a GPU); where that goes is")
+    assert found.summary.startswith("For comparison: the peak of a V100 is 125 TFLOP/s")
+    untimed = one(run_of(rates), "unaccounted-time")
+    assert untimed.title.startswith("Where the time of a step goes is unknown")
 
 
 def test_a_log_of_calls_alone_is_told_to_print_timers_and_the_rest_has_no_price() -> None:

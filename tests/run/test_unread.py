@@ -109,7 +109,7 @@ def test_an_excerpt_between_two_prints_of_a_pipeline_holds_no_whole_step(tmp_pat
     assert first[["wait", "compute", "other"]].isna().all()
     assert "cut-head" in set(run.repairs["name"])
     why = "the log begins within the only step whose timers it shows"
-    assert run.findings[0].title == f"Where the time of a step goes is unknown: {why}"
+    assert run.findings[0].title == f"A step takes 994 ms; where that goes is unknown: {why}"
     assert [advice.setting for advice in run.findings[0].advice] == ["dsprof attach"]
 
 
