@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 SECONDS: Final = {
@@ -226,6 +226,11 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
     spans = _spans(numbers)
     rest = _sizes(spans[most:])
     return ", ".join(_said(spans[:most])) + (f" and {rest:,} more" if rest else "")
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def format_ranks(ranks: Collection[int], most: int = 8) -> str:

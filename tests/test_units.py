@@ -16,6 +16,7 @@ from dsprof.units import (
     format_ranks,
     format_seconds,
     format_share,
+    listed,
     ranges,
 )
 
@@ -91,6 +92,11 @@ SHARES = {
     1.002: "100 %",
     0.0004: "under 0.1 %",
 }
+
+
+def test_words_are_listed_as_in_a_sentence() -> None:
+    said = [listed(["a", "b", "c"][:many]) for many in range(4)]
+    assert said == ["", "a", "a and b", "a, b and c"]
 
 
 def test_what_is_not_all_is_not_called_100_percent() -> None:

@@ -248,7 +248,7 @@ def pipelines() -> list[Case]:
         return Job("pipe", micro=micro, compute=0.003)
 
     uneven = Right(("pipeline-imbalance",), log=UNKNOWN)
-    bubble = Right(("pipeline-bubble",), log=UNKNOWN)
+    bubble = Right(("pipeline-bubble",), log=("pipeline-bubble",))
     return [
         Case("uneven-pipeline-3ms", "the last stage is 3 ms a micro-batch slower", pipe(8),
              uneven, Fault("forward", 0.003, 1)),

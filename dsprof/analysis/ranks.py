@@ -12,7 +12,7 @@ import pandas as pd
 from dsprof.events import Class
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import numbers, places, plain, runs, where
-from dsprof.units import format_ranks
+from dsprof.units import format_ranks, listed
 
 #: Classes of phases in which ranks meet; the rank that arrives last waits least there. A table of
 #: phases has no order in time, so a rank's own work is put first and these phases last.
@@ -33,9 +33,9 @@ class Straggler:
         least: the same in three of four steps, at least.
         held: share of the steps in which it is last.
         next: the same for the rank, or as many ranks, that are last second most often.
-        phase: the phase of its own work in which it loses most time against the median rank; "" if
-            it loses most where nothing is timed.
-        phase_delay: seconds per step that it loses there.
+        phases: those of its own work in which it loses most of that against the median rank, the
+            worst first; none if it loses most where nothing is timed.
+        place_delay: seconds per step that it loses there.
         meeting: the phase in which the others wait for it; "" if that is not timed.
         steps, ranks: how many were compared.
         first, last: the first and the last optimizer step that was compared.
@@ -46,8 +46,8 @@ class Straggler:
     least: float
     held: float
     next: float
-    phase: str
-    phase_delay: float
+    phases: tuple[str, ...]
+    place_delay: float
     meeting: str
     steps: int
     ranks: int
@@ -81,8 +81,13 @@ class Straggler:
         return format_ranks(self.group)
 
     @property
+    def phase(self) -> str:
+        """The worst of its phases; "" if it loses most where nothing is timed."""
+        return self.phases[0] if self.phases else ""
+
+    @property
     def place(self) -> str:
-        return f"in {self.phase}" if self.phase else "outside of what is timed"
+        return f"in {listed(self.phases)}" if self.phases else "outside of what is timed"
 
 
 def _log_ways(of: int, many: int) -> float:
@@ -251,22 +256,31 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     more = of_median_rank(seconds[:, last.group]) - of_median_rank(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
     waits = -_beyond(seconds, last.group)[:, own:][behind].sum(axis=0)
-    worst = int(loss.argmax()) if own else 0
-    timed = bool(own) and loss[worst] * 2 > delay
+    worst = _most_of(loss, delay)
     return Straggler(
         group=tuple(ranks[last.group].tolist()),
         delay=delay,
         least=last.least,
         held=float(behind.mean()),
         next=last.next,
-        phase=str(names[worst]) if timed else "",
-        phase_delay=float(loss[worst]) if timed else delay - float(loss.sum()),
+        phases=tuple(names[phase] for phase in worst),
+        place_delay=float(loss[worst].sum()) if len(worst) else delay - float(loss.sum()),
         meeting=str(names[own + int(waits.argmax())]) if own < len(names) else "",
         steps=len(steps),
         ranks=len(ranks),
         first=int(steps[0]),
         last=int(steps[-1]),
     )
+
+
+def _most_of(loss: np.ndarray, delay: float) -> np.ndarray:
+    """The phases, as few as possible, with more than half of a delay; none if all together have
+    not so much.
+    """
+    worst = np.argsort(-loss, kind="stable")
+    if 2 * max(loss.sum(), loss.max(initial=0.0)) <= delay:
+        return worst[:0]
+    return worst[: 1 + int((2 * loss[worst].cumsum() > delay).argmax())]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.findings.ends import gave_up
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
@@ -77,10 +78,14 @@ def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
 
 def is_sure(facts: Facts, absent: pd.DataFrame) -> bool:
     """Whether a rank that stood where nothing is recorded stood there for longer than what scripts
-    do in such places.
+    do in such places, or than the others may wait for it.
     """
     one = _stood_alone(facts, absent)
-    return one is None or not one.over or one.stopped or (one.silent or 0.0) >= LONG
+    if one is None or not one.over or one.stopped or (one.silent or 0.0) >= LONG:
+        return True
+    problems = facts.run.problems
+    mine = problems[problems["segment"] == absent["segment"].iloc[0]]
+    return any(gave_up(row) or row["kind"] == "watchdog" for _, row in mine.iterrows())
 
 
 def _sentence(said: str) -> str:

@@ -143,12 +143,14 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         else "A rank that never arrived may be one of those that report none, or of those that "
         "this source does not show. Medium confidence: these lines do not say which one."
     )
-    sure = behind is not None and (absent.empty or is_sure(facts, absent))
+    surely = absent.empty or is_sure(facts, absent)
+    sure = behind is not None and surely
+    hung = "Training hung" if surely else "Training stood still"
     behind = missing if behind is None else behind
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
-        title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
+        title=(f"A collective timed out{inside}" if absent.empty else hung)
         + when(row)
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None),

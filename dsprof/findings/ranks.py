@@ -93,13 +93,10 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
 
 def _mostly(late: Straggler, place: Place | None) -> str:
     """Where late ranks lose most of the delay, and how much of it."""
-    there = late.phase_delay * (place.share if place else 1.0)
+    there = late.place_delay * (place.share if place else 1.0)
     if place and 2 * there > late.delay:
         return f"most {place.words} ({format_seconds(there)} per step, outside of what is timed)"
-    lost = format_seconds(late.phase_delay)
-    if late.phase or 2 * late.phase_delay > late.delay:
-        return f"most {late.place} ({lost} per step)"
-    return f"this in several places, {lost} per step {late.place}"
+    return f"most {late.place} ({format_seconds(late.place_delay)} per step)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +168,10 @@ def may_wait(facts: Facts, late: Straggler) -> str | None:
     if len(late.group) > 1:
         are, come, it, itself = "are", "come", "they", "themselves"
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
-    if unseen and "backward" in late.phase:  # backward includes the reduction, and so the waiting
+    backward = next((phase for phase in late.phases if "backward" in phase), None)
+    if unseen and backward:  # it includes the reduction, and so the waiting
         return (
-            f"{late.who} {are} longest in {late.phase}, where {it} may {itself} be waiting for the "
+            f"{late.who} {are} longest in {backward}, where {it} may {itself} be waiting for the "
             "others: no communication between the ranks is timed"
         )
     missed = calls_unseen(facts)
@@ -241,7 +239,7 @@ def late_outside(facts: Facts) -> float:
     late = facts.straggler
     if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
         return 0.0
-    return late.phase_delay * len(late.group) / late.ranks
+    return late.place_delay * len(late.group) / late.ranks
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from dsprof.analysis.cost import bubble_share
-from dsprof.events import Kind, Severity
+from dsprof.events import Kind
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
-from dsprof.findings.thresholds import (
-    PIPELINE_CRITICAL,
-    PIPELINE_WARNING,
-    WORTH_NAMING,
-    grade,
-)
+from dsprof.findings.thresholds import PIPELINE_CRITICAL, PIPELINE_WARNING, grade
 from dsprof.run.table import of_kind
 from dsprof.units import format_share
 
@@ -44,14 +39,15 @@ def bubble_by_schedule(facts: Facts, advice: tuple[Advice, ...]) -> Finding | No
         return None
     chunks = layout.chunks or 1
     share = bubble_share(stages, micro_batches, chunks)
-    if share < WORTH_NAMING:
+    severity = grade(share, PIPELINE_WARNING, PIPELINE_CRITICAL)
+    if severity is None:
         return None
     many = f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''} per step"
     interleaved = f", interleaved in {chunks} chunks each" if chunks > 1 else ""
     confidence, doubt = _sureness(layout.chunks)
     return Finding(
         rule="pipeline-bubble",
-        severity=grade(share, PIPELINE_WARNING, PIPELINE_CRITICAL) or Severity.INFO,
+        severity=severity,
         title=f"At least {format_share(share)} of forward and backward is a pipeline bubble: "
         f"{stages} stages{interleaved}, {many}",
         summary="No timer shows it, but the schedule implies it: each stage idles "

@@ -36,7 +36,7 @@ from dsprof.findings.untimed import (
 from dsprof.recording.table import EVALUATION
 from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_seconds, format_share, listed
 
 #: Share of the time in question below which a timer is not mentioned.
 _NOTHING: Final = 0.005
@@ -183,7 +183,7 @@ def _named(timers: list[str], most: int = 3) -> str:
     """Timers in words; of many, the smallest are only counted."""
     if len(timers) > most:
         timers = [*timers[: most - 1], f"{len(timers) - most + 1} more timers"]
-    return " and ".join(filter(None, (", ".join(timers[:-1]), timers[-1])))
+    return listed(timers)
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.page import words
 from dsprof.run.table import numbers, of_kind
+from dsprof.units import listed
 
 SLOW: Final = 1.5  #: times the median step
 _NAMED: Final = 6  #: steps that are told by their numbers
@@ -45,8 +46,8 @@ def slowed(steps: pd.DataFrame, noun: str) -> str:
     if len(numbers_) > _NAMED:
         which = f"{words.count_of(len(numbers_), noun)} slower than the others follow"
     else:
-        some = " and ".join([", ".join(numbers_[:-1]), numbers_[-1]] if numbers_[1:] else numbers_)
-        which = f"{noun.capitalize()}{'s' if numbers_[1:] else ''} {some}, slower than the others, "
+        some = f"{noun.capitalize()}{'s' if numbers_[1:] else ''} {listed(numbers_)}"
+        which = f"{some}, slower than the others, "
         which += "follow" if numbers_[1:] else "follows"
     whose = "their" if numbers_[1:] else "its"
     return f" {which} a validation, which seems to be in {whose} time."

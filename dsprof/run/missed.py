@@ -27,7 +27,7 @@ from dsprof.run.exits import (
     was_interrupted,
     was_stopped,
 )
-from dsprof.run.problems import OF_A_PEER
+from dsprof.run.problems import GAVE_UP, OF_A_PEER
 
 #: Seconds without a row after which a launch is over, or stuck.
 IDLE: Final = 60.0
@@ -39,6 +39,8 @@ STEPS: Final = 5
 #: And than so many times what passed at most from the end of one step to that of the next: in
 #: between, scripts save, evaluate and upload.
 BEFORE: Final = 2
+#: What a script does between phases is not recorded; of a launch that is over, so long is told.
+PAUSE: Final = 20.0
 #: A save, an evaluation or a generation may take as long as this, if nothing shows what is usual.
 LONG: Final = 600.0
 #: And no save takes so many times what the longest one before did.
@@ -70,12 +72,21 @@ def missing(
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         least, end = _patience(launch, events), max(ends)
-        ways = [(one, _way(one, events, end, least)) for one in still]
+        if _has_timed_out(told_by(launch, events)):  # whoever did not come took too long
+            ways = [(one, _way(one, events, end, WAITED)) for one in still]
+        else:
+            ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in still]
         return [(one, way) for one, way in ways if not _may_end_well(one, way)]
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
     return _of_none_closed(still, events, followed)
+
+
+def _has_timed_out(told: pd.DataFrame) -> bool:
+    """Whether a rank waited in a collective for longer than its timeout allows."""
+    said = told["text"].astype("str").str.contains(GAVE_UP)
+    return bool((said | told["name"].eq("watchdog")).any())
 
 
 def _is_stopped(launch: list[Process]) -> bool:
@@ -122,7 +133,7 @@ def _of_none_closed(
     absent = [process for process in still if not process["in_flight"]]
     if len(absent) < len(still):
         end, least = over or _last_sign(still, events), _patience(still, events)
-        ways = [(one, _way(one, events, end, least)) for one in absent]
+        ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in absent]
         blamed = [
             (one, way)
             for one, way in ways
@@ -231,24 +242,26 @@ def _gone_first(still: list[Process]) -> Process | None:
 
 
 def _way(process: Process, events: pd.DataFrame, end: int, least: float) -> Way:
-    """How it went, told by how long the others still went on: until `end`, ns since 1970.
+    """How it went, told by how long the others still went on: until `end`, ns since 1970. It hung
+    if that is `least` seconds.
 
     What its thread says of the node's GPUs it also says where training stands still.
     """
     rows = rows_of(events, process)
     last = rows["at"][rows["kind"] != Kind.GPU].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
-    return "absent" if waited >= max(least, _usual(process, rows)) else "gone"
+    return "absent" if waited >= least else "gone"
 
 
-def _usual(process: Process, rows: pd.DataFrame) -> float:
+def _usual(process: Process, events: pd.DataFrame) -> float:
     """Seconds that the phase which it is in may take, of one that takes long by its nature."""
     phase = process.get("phase")
     if not phase:
         return 0.0
     if phase["over"]:  # nothing records what a script does there: it may evaluate another module
-        return IDLE
+        return IDLE if is_there(process) else PAUSE
     if phase["class"] != Class.CHECKPOINT:
         return LONG if phase["name"] in _LONG else 0.0
+    rows = rows_of(events, process)
     saves = rows["seconds"][(rows["raw"] == phase["name"]).fillna(value=False)]
     return max(IDLE, SAVES * float(saves.max())) if saves.notna().any() else LONG

@@ -57,7 +57,7 @@ def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
     assert found is not None
     assert (found.group, found.phase, found.held, found.steps) == ((1,), "forward", 1.0, 3)
     assert found.delay == pytest.approx(0.4)
-    assert found.phase_delay == pytest.approx(0.4)
+    assert found.place_delay == pytest.approx(0.4)
 
 
 def test_two_ranks_meet_where_the_other_one_waits_longer_and_not_where_both_communicate() -> None:
@@ -96,7 +96,32 @@ def test_a_phase_that_holds_the_lesser_part_of_a_delay_is_not_where_it_is_lost()
     assert found is not None
     assert (found.group, found.phase, found.place) == ((1,), "", "outside of what is timed")
     assert found.delay == pytest.approx(0.4)
-    assert found.phase_delay == pytest.approx(0.3)
+    assert found.place_delay == pytest.approx(0.3)
+
+
+def test_a_delay_that_no_single_phase_explains_is_lost_in_as_few_as_hold_most_of_it() -> None:
+    """Rank 1 comes 0.6 s late: 0.25 s of that in forward, 0.2 in backward, 0.15 in step."""
+    work = {"step": 0.15, "backward": 0.2, "forward": 0.25}
+    found = straggler(
+        table(
+            *(
+                row
+                for step in range(3)
+                for rank in (0, 1)
+                for row in (
+                    *(
+                        (step, rank, name, "compute", 1.0 + more * rank)
+                        for name, more in work.items()
+                    ),
+                    (step, rank, "allreduce", "communication", 0.7 - 0.6 * rank),
+                )
+            )
+        )
+    )
+    assert found is not None
+    assert (found.group, found.phases, found.phase) == ((1,), ("forward", "backward"), "forward")
+    assert found.place == "in forward and backward"
+    assert found.place_delay == pytest.approx(0.45)
 
 
 def test_of_ranks_that_wait_alike_the_one_that_works_longer_is_late() -> None:
@@ -184,7 +209,7 @@ def test_ranks_that_tell_other_steps_cannot_be_compared() -> None:
 
 
 def last_in(held: float, next_: float, steps: int, ranks: int) -> Straggler:
-    return Straggler((0,), 0.1, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
+    return Straggler((0,), 0.1, 0.1, held, next_, (), 0.1, "", steps, ranks, 1, steps)
 
 
 @pytest.mark.parametrize(

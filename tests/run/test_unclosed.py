@@ -520,11 +520,40 @@ def test_a_rank_that_is_silent_as_long_as_it_has_been_before_does_not_hang() -> 
     assert found[["kind", "value"]].to_numpy().tolist() == [["signal", 15.0]]
 
 
-def test_a_rank_between_phases_may_evaluate_for_a_minute_before_it_hangs() -> None:
+def test_a_rank_between_phases_may_evaluate_for_a_while_before_training_stands_still() -> None:
     """No recording sees what evaluates another module than the one that trains."""
-    for seconds, kind in ((40.0, "signal"), (80.0, "absent")):
+    for seconds, kind in ((25.0, "signal"), (80.0, "absent")):
         at = int((START + pd.Timedelta(seconds=seconds)).value)
         waits = {"name": "all_reduce", "seq": 57, "at": LATER}
         last = killed(0, seconds, 15, over_at=at, **inside("step", over=True))
         run = run_of(last, killed(1, seconds, 15, over_at=at, in_flight=waits))
         assert run.problems["kind"].tolist() == [kind]
+    first = run.findings[0]
+    assert (first.rule, first.confidence) == ("hang", "medium")
+    assert first.title.startswith("Training stood still after step 10: rank 0 was between phases")
+
+
+def test_who_is_there_between_phases_may_evaluate_for_a_minute() -> None:
+    for seconds, kinds in ((40.0, []), (80.0, ["absent"])):
+        at = int((START + pd.Timedelta(seconds=seconds)).value)
+        waits = {"name": "all_reduce", "seq": 57, "at": int(START.value) + 10_300_000_000}
+        last = process(0, alive_at=at, **inside("step", over=True))
+        run = run_of(last, process(1, alive_at=at, in_flight=waits))
+        assert run.problems["kind"].tolist() == kinds
+
+
+def test_a_rank_between_phases_hung_if_the_others_waited_for_longer_than_they_may() -> None:
+    """Rank 1 gave up after the 8 s that gloo's timeout allowed."""
+    said = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv"
+    row = {
+        "kind": "problem", "name": "exception", "raw": "exception", "text": f"RuntimeError: {said}",
+        "step": 10, "rank": 1, "segment": 0, "engine": 0, "line": 20, "record": 20,
+        "source": "rank-1", "at": START + pd.Timedelta(seconds=18.5),
+    }  # fmt: skip
+    last = killed(0, 19.5, 15, **inside("step", over=True))
+    run = run_of(last, ended(1, seconds=18.6), rows=[row])
+    first = run.findings[0]
+    assert (first.rule, first.ranks, first.confidence) == ("hang", (0,), "high")
+    assert first.title.startswith("Training hung after step 10: rank 0 was between phases for 9.4")
+    in_time = run_of(last, ended(1, seconds=18.6))
+    assert "hang" not in {one.rule for one in in_time.findings}
