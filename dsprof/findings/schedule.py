@@ -61,7 +61,12 @@ def bubble_by_schedule(facts: Facts, advice: tuple[Advice, ...]) -> Finding | No
 
 def _sureness(chunks: int | None) -> tuple[Confidence, str]:
     if chunks is not None:
-        return "high", ""
+        how = (
+            "how its stages are interleaved is"
+            if chunks > 1
+            else "that they are not interleaved is"
+        )
+        return "high", f" High confidence: {how} known."
     return "medium", _PERHAPS_INTERLEAVED
 
 
