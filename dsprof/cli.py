@@ -188,13 +188,13 @@ def report(
 @app.command(context_settings={"allow_interspersed_args": False})
 def attach(
     command: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="-- COMMAND",
             help="What starts the training: deepspeed, torchrun, accelerate, srun, python.",
             show_default=False,
         ),
-    ],
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -204,11 +204,25 @@ def attach(
             help="Run folder for the recordings, one per rank.",
         ),
     ] = Path("dsprof-run"),
+    pid: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="PID",
+            help="Record a job that already trains instead: a rank, or what launched its ranks.",
+            show_default=False,
+        ),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="End what is recorded of --pid.")] = False,
 ) -> None:
-    """Run a training command and record every rank, for dsprof report."""
+    """Run a training command, or join a running one, and record every rank, for dsprof report."""
+    from dsprof.hook.join import join
     from dsprof.hook.launch import run
 
-    raise typer.Exit(run(command, out))
+    if bool(pid) == bool(command) or (stop and not pid):
+        raise typer.BadParameter("name either a command or --pid, and --stop only with --pid")
+    if pid:
+        raise typer.Exit(0 if join(pid, out, leave=stop) else 1)
+    raise typer.Exit(run(command or [], out))
 
 
 @app.command()

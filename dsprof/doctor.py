@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,7 @@ def checks() -> list[Check]:
         _package("zstandard", "unpacks .zst", ".zst cannot be read"),
         _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),
         _recording(),
+        _joining(),
         _gpus(),
         Check("cores", True, f"{os.cpu_count() or 1} to read large files with"),
     ]
@@ -41,6 +43,18 @@ def _recording() -> Check:
     home = Path(dsprof.__file__).absolute().parent
     told = f"of Python 3.9 or later in any environment, on hosts that have {home}"
     return Check("recording", True, told)
+
+
+def _joining() -> Check:
+    """What `attach --pid` needs before Python 3.14."""
+    if shutil.which("gdb") is None:
+        return Check("attach --pid", True, "needs gdb here, or Python 3.14 in the job")
+    try:
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
+    except OSError:
+        scope = "0"
+    own = "" if scope == "0" or os.geteuid() == 0 else f" as root (ptrace_scope is {scope})"
+    return Check("attach --pid", True, f"joins running jobs{own}, by gdb")
 
 
 def _gpus() -> Check:

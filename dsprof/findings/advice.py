@@ -37,10 +37,10 @@ _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 
 
 def record(facts: Facts, why: str) -> tuple[Advice, ...]:
-    """One restart under the recorder; empty for what was recorded already."""
+    """To record the job, or its next launch; empty for what was recorded already."""
     if facts.run.is_recording:
         return ()
-    return (Advice("dsprof attach", "", "restart the job once, recorded", why),)
+    return (Advice("dsprof attach", "", "join the running job (--pid), or start it recorded", why),)
 
 
 def change(

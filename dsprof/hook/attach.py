@@ -298,6 +298,19 @@ def is_attached() -> bool:
     return bool(_active.handles)
 
 
+def recorded_in() -> str | None:
+    """The folder into which this process is recorded; None if it is not yet, or not at all."""
+    return str(_active.recorder.folder) if _active.recorder else None
+
+
+def detach_all() -> bool:
+    """End every recording and search of this process; whether there was one."""
+    handles = [*filter(None, [_active.search]), *_active.handles]
+    for handle in handles:
+        handle.detach()
+    return bool(handles)
+
+
 def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any:
     from multiprocessing import parent_process, util
 

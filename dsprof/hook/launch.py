@@ -23,100 +23,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import dsprof
 from dsprof.errors import DsprofError
 from dsprof.hook import deaths
 from dsprof.hook.attach import UNSEEN
+from dsprof.hook.startup import startup
 from dsprof.output import tell
 from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.layout import SUFFIX
-
-#: Any Python may run this, so its syntax is valid in every version from 2.7 on.
-_SITECUSTOMIZE: Final = '''\
-"""Written by dsprof attach: records this process's training. Safe to delete afterwards."""
-
-import os
-import sys
-
-# Names of files are bytes: another locale than that of dsprof attach has other letters for them.
-text = getattr(os, "fsdecode", str)
-here, home = os.path.dirname(__file__), text({home!a})
-sys.path[:] = [path for path in sys.path if path != here]
-
-
-class Home(object):
-    """Finds this dsprof, wherever it is installed, and nothing else that is there."""
-
-    def find_spec(self, name, path=None, target=None):
-        init = os.path.join(home, "__init__.py")
-        if name == "dsprof" and os.path.isfile(init):
-            from importlib.machinery import PathFinder  # importlib.util would take 5 ms
-
-            return PathFinder.find_spec(name, [os.path.dirname(home)])
-
-
-def wait():
-    """Until torch has been imported: other programs run as ever."""
-    if sys.version_info < (3, 9):
-        raise ImportError("Python 3.9 or later is needed, this is " + sys.version.split()[0])
-    out = os.environ.setdefault("DSPROF_OUT", text({out!a}))
-    os.environ.setdefault("DSPROF_LAUNCH", {launch!a})
-    if "dsprof" not in sys.modules:
-        sys.meta_path.insert(0, Home())
-    from dsprof.imports import when_imported
-
-    def begin(torch):
-        try:
-            from dsprof.hook.attach import attach
-
-            attach(out=out)
-        except Exception as error:
-            tell(str(error))
-
-    when_imported("torch", begin)
-    when_imported("deepspeed", lambda _: None)  # imports torch: its own end is asked for in there
-
-
-def tell(why):
-    why = " ".join(why.split())
-    if not os.path.isdir(home):
-        why += " (dsprof attach ran from " + home + ", which cannot be read here)"
-    try:
-        sys.stderr.write("dsprof: nothing is recorded: " + why + "\\n")
-    except Exception:
-        pass
-
-
-class Unrecorded(object):
-    """Says why as training begins: of other programs nobody wants to hear."""
-
-    def __init__(self, why):
-        self.why = why
-
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch" and self.why:
-            why, self.why = self.why, ""
-            tell(why)
-
-    find_module = find_spec
-
-
-try:
-    wait()
-except Exception as error:
-    sys.meta_path.insert(0, Unrecorded(str(error)))
-
-# The one that Python would have run without us. It may fail, as it would have.
-own = sys.modules.pop("sitecustomize")
-try:
-    import sitecustomize
-except ImportError as error:
-    if getattr(error, "name", "sitecustomize") != "sitecustomize":
-        raise
-finally:
-    sys.modules.setdefault("sitecustomize", own)
-'''
 
 _UNSEEN: Final = (
     f"a process that could not record has said why; if none did, {UNSEEN}; or no Python looked: "
@@ -166,8 +80,7 @@ def prepare(
     folder = Path(out).absolute()
     if ".." in folder.parts:  # Python normalizes it away, and may then find another folder
         folder = folder.resolve()
-    home = os.fsencode(Path(dsprof.__file__).absolute().parent)
-    text = _SITECUSTOMIZE.format(home=home, out=os.fsencode(folder), launch=launch)
+    text = startup(folder, launch)
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         here = _written(_places(folder), text)

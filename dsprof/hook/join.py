@@ -1,0 +1,303 @@
+"""Record processes that already train: `dsprof attach --pid PID`.
+
+Each of them runs a few lines of ours (`startup`), in its main thread and between two instructions
+of Python: from Python 3.14 on by `sys.remote_exec`, before by a pending call (`Py_AddPendingCall`).
+gdb adds that. It stops the process for about half a second, and has nothing allocated there that
+Python or the C library manage: the process may be stopped while it allocates itself. The text of
+the call is in a page of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dsprof.errors import DsprofError
+from dsprof.hook.startup import joining
+from dsprof.output import tell
+from dsprof.recording.launches import FOLDER
+from dsprof.recording.layout import SUFFIX
+
+PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step that is under way
+_TURN: Final = 0.1  # seconds between two looks
+_GDB: Final = 60.0  # seconds for gdb, which reads the symbols of Python's own program
+_OWN_WAY: Final = (3, 14)  # the first Python with `sys.remote_exec`
+_PROC: Final = Path("/proc")
+_DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
+_TO_TRACE: Final = (
+    "run as the job's user or as root; in a container, start it with --cap-add SYS_PTRACE; "
+    "/proc/sys/kernel/yama/ptrace_scope must be 0, unless root asks"
+)
+
+
+class Rank(NamedTuple):
+    """A process to record, and its number among the processes of its own container."""
+
+    pid: int
+    inner: int
+
+
+def join(pids: Iterable[int], out: str | os.PathLike[str], *, leave: bool = False) -> bool:
+    """Record training processes to `out` from their next step on, or (`leave`) no longer.
+
+    Says of each what became of it. Whether all of them answered that they do.
+
+    Args:
+        pids: ranks, or what launched them, whose ranks on this host are then meant.
+        out: the run's folder.
+        leave: end what is recorded of them.
+
+    Raises:
+        DsprofError: there is no such process, it cannot be asked, or the folder cannot be written.
+    """
+    ranks = list(dict.fromkeys(rank for pid in pids for rank in _ranks_of(pid)))
+    folder, launch = Path(out).absolute(), uuid.uuid4().hex
+    asked = {}
+    try:
+        _make(folder, (_PROC / str(ranks[0].pid)).stat().st_uid)
+        for rank in ranks:
+            answer = folder / FOLDER / f"{launch}.{rank.pid}"
+            lines = answer.with_name(f"{answer.name}.py")
+            lines.write_text(joining(folder, launch, answer, leaving=leave), encoding="ascii")
+            lines.chmod(0o644)
+            if _is_asked(rank, lines):
+                asked[rank] = answer
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DsprofError(
+            f"cannot be written: {reason}", str(folder), "name another --out"
+        ) from error
+    well = _answered(asked)
+    if leave:
+        if well:
+            tell(f"dsprof: {_many(well)} no longer recorded")
+    else:
+        _follow(well, folder)
+    return len(well) == len(ranks)
+
+
+def _is_asked(rank: Rank, lines: Path) -> bool:
+    """Have a process run these lines; if that fails, say why, and go on with the others."""
+    try:
+        _ask(rank.pid, lines)
+    except DsprofError as error:
+        lines.unlink()
+        tell(f"dsprof: {error}")
+        return False
+    return True
+
+
+def _make(folder: Path, owner: int) -> None:
+    """The run's folder, which the job must be able to write, also if root asks."""
+    inner = folder / FOLDER
+    new = [one for one in (folder, inner) if not one.exists()]
+    inner.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != owner:
+        for one in new:
+            os.chown(one, owner, -1)
+
+
+def _answered(asked: dict[Rank, Path]) -> list[Rank]:
+    """Those that answered that they do it; of the others it is said why not."""
+    _wait(asked.values(), time.monotonic() + PATIENCE)
+    well = []
+    for rank, answer in asked.items():
+        said = _taken(answer)
+        if said is None:
+            tell(
+                f"dsprof: process {rank.pid} has not answered within {PATIENCE:g} s: it is in a "
+                f"call of C code, as of a collective that hangs (py-spy dump --pid {rank.pid}). "
+                "Once that returns, it does what it was asked"
+            )
+        elif said:
+            tell(f"dsprof: process {rank.pid}: {said}")
+        else:
+            well.append(rank)
+    return well
+
+
+def _follow(ranks: Sequence[Rank], folder: Path) -> None:
+    """Wait until all are recorded, and say so."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and not all(_is_recorded(rank, folder) for rank in ranks):
+        time.sleep(_TURN)
+    begun = [rank for rank in ranks if _is_recorded(rank, folder)]
+    if begun:
+        tell(f"dsprof: {_many(begun)} recorded: dsprof live {folder}")
+    for rank in ranks:
+        if rank not in begun:
+            tell(
+                f"dsprof: process {rank.pid} has ended no step within {PATIENCE:g} s: it is "
+                "recorded from the end of its next one on, if a DeepSpeed engine, DDP or FSDP "
+                "trains in it"
+            )
+
+
+def _many(ranks: Sequence[Rank]) -> str:
+    if len(ranks) == 1:
+        return f"process {ranks[0].pid} is"
+    return f"{len(ranks)} processes are"
+
+
+def _is_recorded(rank: Rank, folder: Path) -> bool:
+    return any(folder.glob(f"rank-*.{rank.inner}*{SUFFIX}"))
+
+
+def _wait(answers: Iterable[Path], until: float) -> None:
+    while not all(answer.exists() for answer in answers) and time.monotonic() < until:
+        time.sleep(_TURN)
+
+
+def _taken(answer: Path) -> str | None:
+    """What a process answered; None if it has not yet."""
+    try:
+        said = answer.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    answer.unlink()
+    answer.with_name(f"{answer.name}.py").unlink()
+    return said
+
+
+def _ranks_of(pid: int) -> list[Rank]:
+    """The process itself, or the ranks below it: the topmost ones that have loaded PyTorch and got
+    a RANK, else those that `torch.multiprocessing.spawn` started.
+
+    Raises:
+        DsprofError: there is no such process, or it is in another container.
+    """
+    if not (_PROC / str(pid)).is_dir():
+        raise DsprofError("there is no such process on this host", f"--pid {pid}", "see `ps -ef`")
+    found = list(_topmost(pid, _is_rank)) or list(_topmost(pid, _is_spawned)) or [pid]
+    return [_rank(one) for one in found]
+
+
+def _topmost(pid: int, wanted: Callable[[int], bool]) -> Iterator[int]:
+    if wanted(pid):
+        yield pid
+        return
+    for child in _children(pid):
+        yield from _topmost(child, wanted)
+
+
+def _is_rank(pid: int) -> bool:
+    with suppress(OSError):
+        names = {one.partition(b"=")[0] for one in _bytes_of(pid, "environ").split(b"\0")}
+        return {b"RANK", b"LOCAL_RANK"} <= names and b"libtorch" in _bytes_of(pid, "maps")
+    return False
+
+
+def _is_spawned(pid: int) -> bool:
+    with suppress(OSError):
+        return b"spawn_main(" in _bytes_of(pid, "cmdline") and b"libtorch" in _bytes_of(pid, "maps")
+    return False
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in (_PROC / str(pid) / "task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, task.read_bytes().split())
+    return found
+
+
+def _rank(pid: int) -> Rank:
+    """Raises:
+    DsprofError: the process is in another container, whose files are others.
+    """
+    try:
+        ours, its = ((_PROC / one / "ns" / "mnt").readlink() for one in ("self", str(pid)))
+    except OSError as error:
+        raise _denied(pid) from error
+    if ours != its:
+        what = "is in a container, or this is one: they share no files"
+        raise DsprofError(what, f"--pid {pid}", "run dsprof in the same one")
+    numbers = re.search(rb"^NSpid:(.*)$", _bytes_of(pid, "status"), re.MULTILINE)
+    return Rank(pid, int(numbers[1].split()[-1]) if numbers else pid)
+
+
+def _bytes_of(pid: int, name: str) -> bytes:
+    return (_PROC / str(pid) / name).read_bytes()
+
+
+def _ask(pid: int, lines: Path) -> None:
+    """Have a process run the lines of a file.
+
+    Raises:
+        DsprofError: it cannot be made to.
+    """
+    version, program = _python_of(pid)
+    if version >= _OWN_WAY:
+        own = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+        command = [program, "-I", "-S", "-c", own, str(pid), str(lines)]
+    else:
+        command = _with_gdb(pid, lines)
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GDB, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again") from error
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not done.returncode):
+        return
+    if _DENIED.search(said):
+        raise _denied(pid)
+    if "No symbol" in said:
+        raise DsprofError("is no Python process", f"--pid {pid}", "name a rank, or its launcher")
+    last = (said.strip() or "gdb said nothing").splitlines()[-1]
+    raise DsprofError(f"cannot be asked: {last}", f"--pid {pid}", "see if gdb can attach to it")
+
+
+def _python_of(pid: int) -> tuple[tuple[int, int], str]:
+    """The version of its Python, (0, 0) if that is not in the name of a file, and the program."""
+    try:
+        program = str((_PROC / str(pid) / "exe").readlink())
+        files = _bytes_of(pid, "maps").decode(errors="replace")
+    except OSError as error:
+        raise _denied(pid) from error
+    named = re.search(r"python(\d)\.(\d+)$", program) or re.search(
+        r"/libpython(\d)\.(\d+)\w*\.so", files
+    )
+    return (int(named[1]), int(named[2])) if named else (0, 0), program
+
+
+def _denied(pid: int) -> DsprofError:
+    return DsprofError("may not be traced by this user", f"--pid {pid}", _TO_TRACE)
+
+
+def _with_gdb(pid: int, lines: Path) -> list[str]:
+    """The command by which gdb adds the pending call.
+
+    Raises:
+        DsprofError: there is no gdb.
+    """
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        what = "needs gdb for a Python before 3.14, and there is none"
+        raise DsprofError(what, "attach --pid", "install the package gdb on this host")
+    names = f"{{'__name__':'dsprof_joins','__file__':{str(lines)!a}}}"
+    text = f"exec(compile(open({str(lines)!a}).read(),'dsprof','exec'),{names})"
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    size = len(text) + 1
+    page = "((char *(*)(void *, unsigned long, int, int, int, long)) mmap)"
+    call = "((int (*)(void *, void *)) Py_AddPendingCall)"
+    first = ("set auto-solib-add off", "set debuginfod enabled off", "set auto-load off")
+    then = (
+        "sharedlibrary libc",
+        "sharedlibrary libpython",
+        f"set $page = {page}(0, {size}, 3, 34, -1, 0)",  # to read and write, private, anonymous
+        f'set {{char[{size}]}}$page = "{quoted}"',
+        f"print {call}((void *) PyRun_SimpleString, $page)",
+    )
+    options = [("-iex", one) for one in first] + [("-ex", one) for one in then]
+    words = [word for option in options for word in option]
+    return [gdb, "-nx", "-batch", "-p", str(pid), *words]

@@ -1,0 +1,166 @@
+"""The code that loads this dsprof into a process of training, and nothing else that is installed.
+
+It is text because it runs where there may be no dsprof: as a `sitecustomize.py` in every process
+that a command starts (`launch`), or between two instructions of one that already trains (`join`).
+Any Python may run it, so its syntax is valid in every version from 2.7 on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import dsprof
+
+_LOADER: Final = '''\
+"""Written by dsprof attach: records this process's training. Safe to delete afterwards."""
+
+import os
+import sys
+
+# Names of files are bytes: another locale than that of dsprof attach has other letters for them.
+text = getattr(os, "fsdecode", str)
+here, home = os.path.dirname(__file__), text({home!a})
+sys.path[:] = [path for path in sys.path if path != here]
+
+
+class Home(object):
+    """Finds this dsprof, wherever it is installed, and nothing else that is there."""
+
+    def find_spec(self, name, path=None, target=None):
+        init = os.path.join(home, "__init__.py")
+        if name == "dsprof" and os.path.isfile(init):
+            from importlib.machinery import PathFinder  # importlib.util would take 5 ms
+
+            return PathFinder.find_spec(name, [os.path.dirname(home)])
+
+
+def wait():
+    """Until torch has been imported: other programs run as ever."""
+    if sys.version_info < (3, 9):
+        raise ImportError("Python 3.9 or later is needed, this is " + sys.version.split()[0])
+    out = os.environ.setdefault("DSPROF_OUT", text({out!a}))
+    os.environ.setdefault("DSPROF_LAUNCH", {launch!a})
+    if "dsprof" not in sys.modules:
+        sys.meta_path.insert(0, Home())
+    from dsprof.imports import when_imported
+
+    def begin(torch):
+        try:
+            from dsprof.hook.attach import attach
+
+            attach(out=out)
+        except Exception as error:
+            tell(str(error))
+
+    when_imported("torch", begin)
+    when_imported("deepspeed", lambda _: None)  # imports torch: its own end is asked for in there
+
+
+def tell(why):
+    why = " ".join(why.split())
+    if not os.path.isdir(home):
+        why += " (dsprof attach ran from " + home + ", which cannot be read here)"
+    try:
+        sys.stderr.write("dsprof: nothing is recorded: " + why + "\\n")
+    except Exception:
+        pass
+'''
+
+_AT_STARTUP: Final = '''
+
+class Unrecorded(object):
+    """Says why as training begins: of other programs nobody wants to hear."""
+
+    def __init__(self, why):
+        self.why = why
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and self.why:
+            why, self.why = self.why, ""
+            tell(why)
+
+    find_module = find_spec
+
+
+try:
+    wait()
+except Exception as error:
+    sys.meta_path.insert(0, Unrecorded(str(error)))
+
+# The one that Python would have run without us. It may fail, as it would have.
+own = sys.modules.pop("sitecustomize")
+try:
+    import sitecustomize
+except ImportError as error:
+    if getattr(error, "name", "sitecustomize") != "sitecustomize":
+        raise
+finally:
+    sys.modules.setdefault("sitecustomize", own)
+'''
+
+#: Answers in a file: nothing, or why nothing is recorded. `exec` runs it with our names alone.
+_JOINED: Final = '''
+
+answer = text({answer!a})
+said = []
+own_tell = tell
+
+
+def tell(why):
+    own_tell(why)
+    said.append(" ".join(why.split()))
+
+
+def join():
+    """Record the training of this process, which has already begun."""
+    if "torch" not in sys.modules:
+        raise ImportError("it has not imported torch")
+    attach = sys.modules.get("dsprof.hook.attach")
+    before = attach and attach.recorded_in()
+    if before and os.path.abspath(before) != os.path.abspath(text({out!a})):
+        said.append("it is already recorded, in " + before)
+        return
+    os.environ["DSPROF_OUT"], os.environ["DSPROF_LAUNCH"] = text({out!a}), {launch!a}
+    wait()
+
+
+def leave():
+    """End what is recorded of this process."""
+    attach = sys.modules.get("dsprof.hook.attach")
+    if attach is None or not attach.detach_all():
+        said.append("it was not recorded")
+
+
+try:
+    {action}()
+except Exception as error:
+    tell(str(error))
+with open(answer + ".new", "w") as file:
+    file.write("\\n".join(said))
+os.rename(answer + ".new", answer)
+'''
+
+
+def startup(out: Path, launch: str) -> str:
+    """A `sitecustomize.py` that records the training of its process to `out`."""
+    return (_LOADER + _AT_STARTUP).format(home=_home(), out=os.fsencode(out), launch=launch)
+
+
+def joining(out: Path, launch: str, answer: Path, *, leaving: bool = False) -> str:
+    """Lines for a process that already trains: they begin to record it to `out`, or end that, and
+    write to the file `answer` why they could not.
+    """
+    return (_LOADER + _JOINED).format(
+        home=_home(),
+        out=os.fsencode(out),
+        launch=launch,
+        answer=os.fsencode(answer),
+        action="leave" if leaving else "join",
+    )
+
+
+def _home() -> bytes:
+    """Names of files are bytes: another locale than ours has other letters for them."""
+    return os.fsencode(Path(dsprof.__file__).absolute().parent)

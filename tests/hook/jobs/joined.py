@@ -1,0 +1,76 @@
+"""Training that knows nothing of dsprof and goes on until it has been joined: argv[2] says which.
+
+Ranks train `LEAST` steps, and then until there is a file `enough`, which all learn of in one step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.hook.jobs import job
+
+LEAST = 20
+PAUSE = 0.02  # seconds
+
+
+def train(step: Any) -> None:
+    """`step` trains one step, given its number, and returns its loss."""
+    out = Path(sys.argv[1])
+    losses: list[float] = []
+    over = torch.zeros(1)
+    while not over.item():
+        losses.append(step(len(losses)).item())
+        if len(losses) == LEAST:
+            (out / f"begun-{dist.get_rank()}").touch()
+        over.fill_(len(losses) >= LEAST and (out / "enough").exists())
+        dist.all_reduce(over, op=dist.ReduceOp.MAX)
+        time.sleep(PAUSE)
+    job.finish({"losses": losses})
+
+
+def with_zero() -> None:
+    job.start_deepspeed()
+    engine = job.engine(1, 1)
+
+    def step(number: int) -> Any:
+        loss = engine(job.batch(number)).square().mean()
+        engine.backward(loss)
+        engine.step()
+        return loss
+
+    train(step)
+
+
+def with_ddp() -> None:
+    dist.init_process_group("gloo")
+    net = DistributedDataParallel(job.model())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step(number: int) -> Any:
+        loss = net(job.batch(number)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    train(step)
+
+
+def spawned(rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    with_ddp()
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "zero1":
+        with_zero()
+    else:
+        torch.multiprocessing.spawn(spawned, nprocs=2)

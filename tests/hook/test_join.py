@@ -1,0 +1,165 @@
+"""`dsprof attach --pid`: jobs that train already, and know nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.hook import join as joining
+from dsprof.hook.join import join
+from tests.hook.forked import free_port
+from tests.hook.jobs_of import ENVIRONMENT, JOBS, interpreter
+from tests.hook.pythons import python
+from tests.hook.rows import folder
+
+LONG = 120.0  # seconds; what takes so long hangs
+LAUNCHERS: dict[str, tuple[str, ...]] = {
+    "zero1": ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+    "spawn": (),
+}
+LOOP = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
+
+pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb here")
+
+
+class Job:
+    """Two ranks that train until they are told that it is enough."""
+
+    def __init__(self, out: Path, kind: str) -> None:
+        self.out, self.kind = out, kind
+        out.mkdir()
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        command = [interpreter(), *LAUNCHERS[kind], JOBS / "joined.py", out, kind]
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            env=os.environ | ENVIRONMENT | told,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for(self, *names: str) -> None:
+        until = time.monotonic() + LONG
+        while not all((self.out / name).exists() for name in names):
+            assert time.monotonic() < until, names
+            assert self.process.poll() is None, self.process.communicate()[1][-3000:]
+            time.sleep(0.05)
+
+    def end(self) -> list[list[float]]:
+        """The losses of each rank, and what it said."""
+        (self.out / "enough").touch()
+        said = self.process.communicate(timeout=LONG)[1]
+        assert self.process.returncode == 0, said[-3000:]
+        assert "dsprof:" not in said
+        results = [self.out / f"result-{rank}.json" for rank in (0, 1)]
+        return [json.loads(result.read_text(encoding="utf-8"))["losses"] for result in results]
+
+
+def trained(job: Job, steps: int) -> None:
+    """Wait until so many steps of both ranks are recorded."""
+    until = time.monotonic() + LONG
+    while min(len(rank.steps) for rank in folder(job.out / "run")) < steps:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module", params=LAUNCHERS)
+def joined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job of which its launcher's number was given while it trained."""
+    job = Job(tmp_path_factory.mktemp(request.param) / "job", request.param)
+    job.wait_for("begun-0", "begun-1")
+    assert join([job.process.pid], job.out / "run")
+    trained(job, 5)
+    return job
+
+
+def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
+    joined: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = folder(joined.out / "run")
+    assert [rank.header["rank"] for rank in ranks] == [0, 1]
+    assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
+    for rank in ranks:
+        steps = [row.step for row in rank.steps]
+        assert steps == list(range(steps[0], steps[0] + len(steps)))
+        assert {"forward", "backward"} <= {row.path for row in rank.spans}
+        assert rank.collectives
+    assert not join([joined.process.pid], joined.out / "elsewhere")
+    assert capsys.readouterr().err.count("it is already recorded, in") == 2
+    assert not any(rank.ended for rank in folder(joined.out / "run"))
+    assert join([joined.process.pid], joined.out / "run", leave=True)
+    assert "2 processes are no longer recorded" in capsys.readouterr().err
+    assert all(rank.ended for rank in folder(joined.out / "run"))
+    losses = joined.end()
+    alone = Job(tmp_path / "job", joined.kind)
+    for mine, its in zip(losses, alone.end(), strict=True):
+        many = min(len(mine), len(its))
+        assert many >= 20
+        assert mine[:many] == its[:many]
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_each_python_before_3_14_answers_and_goes_on(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here it answers that it trains nothing."""
+    with subprocess.Popen([python(version), "-c", LOOP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not join([process.pid], tmp_path / "run")
+        assert f"process {process.pid}: it has not imported torch" in capsys.readouterr().err
+        assert process.poll() is None
+        process.kill()
+    assert not list((tmp_path / "run" / ".attach").iterdir())
+
+
+def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "PATIENCE", 0.2)
+    script = "import time\nprint(flush=True)\ntime.sleep(5)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not join([process.pid], tmp_path / "run")
+        assert "has not answered within 0.2 s: it is in a call of C code" in capsys.readouterr().err
+        answers = tmp_path / "run" / ".attach"
+        until = time.monotonic() + LONG
+        while not list(answers.glob(f"*.{process.pid}")):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.kill()
+
+
+def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not join([process.pid], tmp_path / "run")
+        assert "is no Python process" in capsys.readouterr().err
+        assert process.poll() is None
+        process.kill()
+
+
+def test_a_number_of_no_process_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="there is no such process on this host"):
+        join([(1 << 22) + 1], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_gdb_it_is_said_that_an_older_python_needs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with subprocess.Popen([python("3.12"), "-c", LOOP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not join([process.pid], tmp_path / "run")
+        process.kill()
+    assert "needs gdb for a Python before 3.14, and there is none" in capsys.readouterr().err
