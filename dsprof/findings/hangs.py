@@ -12,6 +12,7 @@ import pandas as pd
 from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind, Severity
 from dsprof.findings.absent import advice_on, is_outside, is_sure, said_of_absent, who_and_where
+from dsprof.findings.call_stacks import callers, said_of_callers
 from dsprof.findings.ends import (
     HANG,
     ended_launch,
@@ -29,7 +30,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
-from dsprof.run.problems import GAVE_UP, reached
+from dsprof.run.problems import GAVE_UP, OF_ANOTHER, reached
 from dsprof.units import format_ranks
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
@@ -42,7 +43,7 @@ _RUNNING: Final = re.compile(
 _MISSED: Final = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
 
 #: How HCCL, the collectives of Ascend, says that one timed out.
-_HCCL: Final = r"Notify register|hccl fftsplus"
+_HCCL: Final = r"Notify register|hccl fftsplus|WorkHCCL"
 _OF_HCCL: Final = Advice(
     "HCCL_EXEC_TIMEOUT",
     "",
@@ -84,6 +85,12 @@ _OF_NCCL: Final = Advice(
     "",
     "2000",
     "PyTorch's flight recorder then writes where each rank stood",
+)
+_OF_DUMPS: Final = Advice(
+    "torchfrtrace",
+    "",
+    "on the dumps of all ranks",
+    "PyTorch's flight recorder was on: its dumps show who did not join which call",
 )
 _OF_GLOO: Final = Advice(
     "TORCH_DISTRIBUTED_DEBUG",
@@ -128,7 +135,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     rows = rows[rows["kind"] != "stuck"]  # what happened to those that waited, and no timeout
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
-    waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    waiting = _who_waited(rows)
     if behind is None and _all_in_one(facts, rows, waiting):
         return _all_waited(facts, row, rows)
     missing = _missing(facts, waiting) if behind is None and _goes_on(facts, rows) else None
@@ -154,26 +161,33 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + when(row)
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
-        summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
+        summary=f"{_report(waiting, len(rows))} a timeout.{_apart(facts, rows)}"
+        f"{said_of_callers(callers(facts, rows))} {blame}"
         if absent.empty
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
-            *(
-                (_more_of(facts, rows["text"].astype("str")),)
-                if absent.empty
-                else advice_on(facts, absent)
-            ),
+            *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
             *((_ALIKE,) if not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",
     )
 
 
-def _more_of(facts: Facts, said: pd.Series[str]) -> Advice:
+def _who_waited(rows: pd.DataFrame) -> tuple[int, ...]:
+    """The ranks that a collective timed out on: their own words, or those of another."""
+    named = rows["text"].astype("str").str.extract(OF_ANOTHER)[0]
+    ranks = named.where(named.notna(), rows["rank"]).dropna()
+    return tuple(sorted({int(rank) for rank in ranks}))
+
+
+def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
     """What tells more of where the ranks stood."""
+    said = rows["text"].astype("str")
+    if callers(facts, rows):
+        return _OF_DUMPS
     if said.str.contains(_HCCL).all():
         return _OF_HCCL
     if said.str.contains(GAVE_UP).all():
@@ -191,11 +205,12 @@ def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Findin
         severity=Severity.CRITICAL,
         title=f"A collective timed out{_operation(facts, rows)}{when(row)}, with every rank in it",
         summary=f"All {_size(facts):,} ranks of the job had called it: none of them skipped it."
-        f"{nothing} Either NCCL does not get data from one to another, or a GPU did not finish its "
-        "work before it. Medium confidence: these lines do not say which.",
+        f"{nothing}{said_of_callers(callers(facts, rows))} Either NCCL does not get data from one "
+        "to another, or a GPU did not finish its work before it. Medium confidence: these lines do "
+        "not say which.",
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
-        advice=(_OF_PATHS, by if first else _OF_NCCL),
+        advice=(_OF_PATHS, by if first else _more_of(facts, rows)),
         confidence="medium",
     )
 
@@ -344,8 +359,11 @@ def _told(facts: Facts) -> dict[str, Any]:
     return config(facts.run.as_told, ended_launch(facts.run))
 
 
-def _report(ranks: int) -> str:
-    return "One rank reports" if ranks == 1 else f"{ranks:,} ranks report"
+def _report(ranks: tuple[int, ...], rows: int) -> str:
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]} reports"
+    several = len(ranks) or rows
+    return f"{several:,} ranks report" if several > 1 else "One rank reports"
 
 
 def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:

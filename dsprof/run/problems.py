@@ -24,7 +24,9 @@ A scheduler that gives no reason ended the job because of what one of its tasks 
 any had failed: srun does so of itself. Where it gives one for the same job later, that one counts:
 of a job that it preempts it first asks the step to end.
 
-A rank's watchdog says its timeout again when it ends the process: that is one row.
+A rank's watchdog says its timeout again when it ends the process: that is one row. An exception of
+the same rank behind it is no cause: what the rank had waited for had not come before (so DDP finds
+that another rank "has inconsistent 0 params": that one's number never arrived).
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after
@@ -71,6 +73,9 @@ NONE_CLOSED: Final = "no process of this launch closed its recording"
 
 #: What gloo raises where a rank waited too long in a collective: it has no watchdog.
 GAVE_UP: Final = r"gloo/transport[^\]]{0,120}\] Timed out waiting "
+
+#: How a rank tells of another's timeout, which makes it write its own dump.
+OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 
 #: What an exception says when a peer died first, or when it does not say what happened.
 OF_A_PEER: Final = (
@@ -364,6 +369,7 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     anybody = _in_front(told & (kind.isin(("watchdog", "stuck")) | rank.isna()), failure)
     same = told.groupby([failure, rank]).transform("any").fillna(value=False).astype(bool)
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
+    followed |= (kind == "exception") & _in_front(told & _waited(rows), failure, rank)
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
     return ends
 
@@ -376,9 +382,14 @@ def _given_later(rows: pd.DataFrame, failure: Numbers) -> pd.Series[bool]:
     return same.fillna(value=False).astype(bool)
 
 
-def _in_front(rows: pd.Series[bool], failure: Numbers) -> pd.Series[bool]:
-    """Whether one of them stands before, in the same failure."""
-    seen = rows.groupby(failure).cumsum()
+def _waited(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Timeouts of collectives that the rank itself was in."""
+    return (rows["kind"] == "watchdog") & ~rows["text"].astype("str").str.match(OF_ANOTHER)
+
+
+def _in_front(rows: pd.Series[bool], *same: Numbers | pd.Series[Any]) -> pd.Series[bool]:
+    """Whether one of them stands before, in the same failure (and of the same rank)."""
+    seen = rows.groupby(list(same)).cumsum()
     return seen > rows
 
 

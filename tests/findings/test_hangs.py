@@ -40,6 +40,33 @@ def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come()
     assert "rank 1 did not arrive" in found.title
 
 
+def test_the_code_that_made_the_call_is_named_with_its_ranks() -> None:
+    at = [("train.py:692", 0), ("train.py:692", 2), ("loop.py:7", 1)]
+    rows = [
+        metric("called_from", None, None, text=f"main ({where})", rank=rank) for where, rank in at
+    ]
+    found = one(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 880), *rows]), "hang")
+    told = (
+        "The call was made by ranks 0 and 2 in main (train.py:692); by rank 1 in main (loop.py:7)."
+    )
+    assert told in found.summary
+    assert found.advice[0].setting == "torchfrtrace"  # the recorder was on
+
+
+def test_a_rank_that_only_tells_of_anothers_timeout_did_not_wait_itself() -> None:
+    text = "Received a dump signal due to a collective timeout from  rank 13"
+    found = one(run_of([*steps(12, WELL), problem("watchdog", text, rank=0, step=12)]), "hang")
+    assert found.summary.startswith("Rank 13 reports a timeout.")
+
+
+def test_a_timeout_of_ascend_is_not_told_to_use_the_recorder_of_nccl() -> None:
+    text = "WorkHCCL(SeqNum=196, OpType=ALLREDUCE, Timeout(ms)=3600000"
+    rows = [problem("watchdog", text, rank=1, step=12, count=196)]
+    found = one(run_of([*steps(12, WELL), *rows]), "hang")
+    assert "in ALLREDUCE, call 196" in found.title
+    assert found.advice[0].setting == "HCCL_EXEC_TIMEOUT"
+
+
 @pytest.mark.parametrize(
     ("accelerator", "setting"),
     [("cpu", "py-spy dump --pid"), ("cuda", "TORCH_NCCL_TRACE_BUFFER_SIZE")],
@@ -206,7 +233,7 @@ def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
 
 def test_one_rank_that_waits_is_told_as_one() -> None:
     assert one(run_of([*steps(12, WELL), *watchdog(2, 882)]), "hang").summary.startswith(
-        "One rank reports a timeout."
+        "Rank 2 reports a timeout."
     )
 
 
@@ -263,7 +290,7 @@ def test_a_watchdog_that_was_stuck_reports_no_timeout(tmp_path: Path) -> None:
     log.write_text(TIMEOUT + STUCK.format(5))
     found = one(load(log), "hang")
     assert found.title.startswith("A collective timed out")
-    assert found.summary.startswith("One rank reports a timeout.")
+    assert found.summary.startswith("Rank 3 reports a timeout.")
 
 
 def test_a_timeout_whose_line_is_cut_names_no_other_collective() -> None:

@@ -38,6 +38,22 @@ def test_an_out_of_memory_beats_the_connections_it_breaks() -> None:
     ) == [1]
 
 
+UNEQUAL = "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 51 params, while"
+
+
+def test_an_exception_of_a_rank_whose_collective_had_timed_out_is_no_cause() -> None:
+    waited = [problem("watchdog", "OpType=ALLGATHER", rank=rank, count=1) for rank in (0, 1)]
+    assert causes(*waited, problem("exception", UNEQUAL, rank=1)) == [0]
+    assert causes(*waited, problem("exception", UNEQUAL, rank=2)) == [2]
+    assert causes(problem("exception", UNEQUAL, rank=1), *waited) == [0]
+
+
+def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault() -> None:
+    dump = "Received a dump signal due to a collective timeout from  rank 13"
+    waited = problem("watchdog", dump, rank=0)
+    assert causes(waited, problem("exception", "ValueError: batch", rank=0)) == [1]
+
+
 def test_the_earliest_of_several_faults_counts_even_if_printed_later() -> None:
     assert causes(
         problem("exception", "KeyError: 'b'", at=20.0),
