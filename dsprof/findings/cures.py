@@ -147,6 +147,12 @@ _BY_KIND_AND_TEXT: Final = {
         "longer than 120 s, if a rank is only late",
         "a rank that failed before never connects: look for other errors first",
     ),
+    ("rendezvous", r"172\.17\.\d{1,3}\.\d{1,3}"): Advice(
+        "MASTER_ADDR",
+        "an address of docker's bridge",
+        "one of the hosts' network (docker run --network=host)",
+        "each host has such a bridge of its own, which no other host reaches",
+    ),
     ("network-error", "EI0013"): Advice(
         "hccn_tool -i DEVICE -link -g",
         "",

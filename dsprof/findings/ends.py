@@ -15,7 +15,7 @@ from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
-from dsprof.run.problems import GAVE_UP, NONE_CLOSED
+from dsprof.run.problems import BREAKS_OFF, GAVE_UP, NONE_CLOSED
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -59,8 +59,6 @@ ENDED: Final = {
     "gpu-fault": "stopped what a process ran on it",
 }
 
-_CUT: Final = "its traceback breaks off at "
-
 #: What the C library says of it.
 _DAMAGED: Final = (
     "double free or corruption", "double-linked list", "prev_size", "free(): ", "malloc(): ",
@@ -72,7 +70,7 @@ _CLOSER: Final = {
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
-    ("exception", _CUT): "met an exception",
+    ("exception", BREAKS_OFF): "met an exception",
     ("exception", "Assertion `"): "failed an assertion",
     ("exception", " by GPU node-"): "was ended by its GPU's runtime",
     ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
@@ -204,7 +202,7 @@ def of_launcher(row: pd.Series[Any]) -> bool:
 
 def breaks_off(row: pd.Series[Any]) -> bool:
     """Whether the source ends within the traceback of this failure."""
-    return str(row["text"]).startswith(_CUT)
+    return str(row["text"]).startswith(BREAKS_OFF)
 
 
 def _device(row: pd.Series[Any]) -> str:

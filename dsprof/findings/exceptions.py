@@ -38,6 +38,9 @@ _OF_STEP: Final = Advice(
     "look for the first error there",
     "DeepSpeed-Chat's launcher only tells how the step's script ended",
 )
+_SERIAL: Final = Advice(
+    "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
+)
 _BLOCKING: Final = Advice(
     "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
 )
@@ -171,8 +174,20 @@ _BY_TEXT: Final = {
         "see how full the GPU is",
         "cuBLAS found no room for its workspace, or an earlier kernel had failed already",
     ),
-    "Memory access fault by GPU": Advice(
-        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
+    "Memory access fault by GPU": _SERIAL,
+    "HSA_STATUS_ERROR_EXCEPTION": _SERIAL,
+    "reason :GPU Hang": Advice(
+        "dmesg on that host",
+        "",
+        "look for amdgpu: which queue hung, and whether the driver reset the GPU",
+        "the runtime only says that the GPU did not answer",
+    ),
+    "has inconsistent 0 params": Advice(
+        "NCCL_DEBUG",
+        "",
+        "INFO",
+        "the models may be alike: 0 is a number that never arrived, as where NCCL gets nothing "
+        "through",
     ),
     "HSA_STATUS_ERROR_OUT_OF_RESOURCES": Advice(
         "rocm-smi on that host",

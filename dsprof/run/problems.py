@@ -25,8 +25,9 @@ any had failed: srun does so of itself. Where it gives one for the same job late
 of a job that it preempts it first asks the step to end.
 
 A rank's watchdog says its timeout again when it ends the process: that is one row. An exception of
-the same rank behind it is no cause: what the rank had waited for had not come before (so DDP finds
-that another rank "has inconsistent 0 params": that one's number never arrived).
+the same rank behind it is no cause: what the rank had waited for had not come before. Neither is a
+traceback of an unknown rank there that breaks off before it says what was raised. That another rank
+"has inconsistent 0 params" DDP finds where that one's number never arrived.
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after
@@ -74,6 +75,9 @@ NONE_CLOSED: Final = "no process of this launch closed its recording"
 #: What gloo raises where a rank waited too long in a collective: it has no watchdog.
 GAVE_UP: Final = r"gloo/transport[^\]]{0,120}\] Timed out waiting "
 
+#: Begins what is told of a traceback whose end is not in the source.
+BREAKS_OFF: Final = "its traceback breaks off at "
+
 #: How a rank tells of another's timeout, which makes it write its own dump.
 OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 
@@ -81,6 +85,7 @@ OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
+    r"|has inconsistent 0 params"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
     r"|^terminate called after|NCCL error(?: in)?: |HCCL function error: |OPS function error: Hccl"
     r"|^Exception:\s*$|RendezvousClosedError"
@@ -369,7 +374,9 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     anybody = _in_front(told & (kind.isin(("watchdog", "stuck")) | rank.isna()), failure)
     same = told.groupby([failure, rank]).transform("any").fillna(value=False).astype(bool)
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
-    followed |= (kind == "exception") & _in_front(told & _waited(rows), failure, rank)
+    waited = told & _waited(rows)
+    followed |= (kind == "exception") & _in_front(waited, failure, rank)
+    followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited, failure)
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
     return ends
 

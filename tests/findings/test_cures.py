@@ -182,6 +182,10 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
     ("kind", "text", "setting"),
     [
         ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
+        ("rendezvous", "timed out while trying to connect to (172.17.0.2, 29500)", "MASTER_ADDR"),
+        ("exception", "HW Exception by GPU node-9 reason :GPU Hang", "dmesg on that host"),
+        ("exception", "aborting with error : HSA_STATUS_ERROR_EXCEPTION", "AMD_SERIALIZE_KERNEL"),
+        ("exception", "RuntimeError: rank 0 has inconsistent 0 params.", "NCCL_DEBUG"),
         ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
         (
             "network-error",

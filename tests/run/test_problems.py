@@ -38,7 +38,9 @@ def test_an_out_of_memory_beats_the_connections_it_breaks() -> None:
     ) == [1]
 
 
-UNEQUAL = "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 51 params, while"
+UNEQUAL = (
+    "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 5 params, while rank"
+)
 
 
 def test_an_exception_of_a_rank_whose_collective_had_timed_out_is_no_cause() -> None:
@@ -46,6 +48,20 @@ def test_an_exception_of_a_rank_whose_collective_had_timed_out_is_no_cause() -> 
     assert causes(*waited, problem("exception", UNEQUAL, rank=1)) == [0]
     assert causes(*waited, problem("exception", UNEQUAL, rank=2)) == [2]
     assert causes(problem("exception", UNEQUAL, rank=1), *waited) == [0]
+
+
+def test_a_number_of_parameters_that_never_arrived_is_no_difference_between_models() -> None:
+    waited = problem("watchdog", "OpType=ALLGATHER", rank=3, count=1)
+    assert causes(problem("exception", f"{UNEQUAL} 0 has inconsistent 0 params."), waited) == [1]
+    assert causes(problem("exception", f"{UNEQUAL} 0 has inconsistent 7 params."), waited) == [0]
+
+
+def test_a_traceback_behind_a_timeout_that_names_neither_rank_nor_error_is_no_cause() -> None:
+    waited = problem("watchdog", "OpType=ALLGATHER", rank=2, count=1)
+    cut = 'its traceback breaks off at File "train.py", line 9, in main'
+    assert causes(waited, problem("exception", cut)) == [0]
+    assert causes(waited, problem("exception", cut, rank=5)) == [1]
+    assert causes(problem("exception", cut), waited) == [0]
 
 
 def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault() -> None:
