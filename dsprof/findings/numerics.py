@@ -44,6 +44,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
     engine = skips.engine if apart else None
     step, floor = Facts(facts.run, engine).step_seconds, _at_floor(facts, engine)
+    spent = floor is not None or _is_spent(skips)
     seconds = skips.share * step if step and skips.lasts else None
     whose = f" of engine {engine}" if apart else ""
     last = f", the last {skips.streak:,} all" * (skips.endless and skips.streak < skips.total)
@@ -54,17 +55,18 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
             f"gradients overflowed{_even(floor)}",
             summary=f"{_part(skips)} of the steps{whose} so far taught the model "
-            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}",
+            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}"
+            f"{_SPENT * (spent and floor is None)}",
             share=skips.share if seconds else None,
             seconds_per_step=seconds,
             engine=engine,
             evidence=skips.evidence,
-            advice=_broken(facts)
-            if floor is not None
+            advice=_broken(facts, floor)
+            if spent
             else _scale_advice(
                 facts, skips.at_start, skips.total, all_of_them=skips.total == skips.of
             ),
-            gain=(0.0, seconds) if seconds and skips.often and floor is None else None,
+            gain=(0.0, seconds) if seconds and skips.often and not spent else None,
             confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
     ]
@@ -145,7 +147,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
                 for _, row in ends.iterrows()
             ),
-            advice=_broken(facts)
+            advice=_broken(facts, floor)
             if floor is not None
             else _scale_advice(facts, _could_be_start(lines, total), total),
             confidence="medium",
@@ -179,9 +181,23 @@ def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
     return scale if scale is not None and scale <= 1 else None
 
 
-def _broken(facts: Facts) -> tuple[Advice, ...]:
-    """Gradients that are not finite although nothing scales them."""
-    why = "gradients are not finite even at loss scale 1: find the first inf or nan"
+_SPENT: Final = (
+    " So many skips leave a scaler at its minimum, unless the scale is fixed: a different initial "
+    "scale would not help."
+)
+_SKIPS_PER_SUCCESS: Final = 4  #: the most: a scale grows once in a window, and has hysteresis
+
+
+def _is_spent(skips: Skips) -> bool:
+    """Whether far more steps were skipped than the scale can have had halvings, which those that
+    succeeded may have made it grow for."""
+    return skips.total - MOST_AT_START > _SKIPS_PER_SUCCESS * (skips.of - skips.total)
+
+
+def _broken(facts: Facts, floor: float | None) -> tuple[Advice, ...]:
+    """Gradients that are not finite although nothing scales them, or as little as can be."""
+    at = "at the least loss scale" if floor is None else "at loss scale 1"
+    why = f"gradients are not finite even {at}: find the first inf or nan"
     return (
         Advice("model and data", "", "check both", why),
         *bf16(facts, "if fp16's range is too small for this model: that of fp32"),

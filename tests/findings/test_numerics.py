@@ -34,6 +34,15 @@ def test_skips_that_go_on_are_critical() -> None:
     assert "8 of the last 20" in found.summary or "4 of the last 10" in found.summary
 
 
+@pytest.mark.parametrize(("skips", "spent"), [(1995, True), (1600, False)])
+def test_a_scale_that_so_many_skips_leave_at_its_minimum_is_not_told_to_begin_lower(
+    skips: int, spent: bool
+) -> None:
+    found = one(run_of([*steps(1, WELL), *skipped((2000, skips))]), "overflow-streak")
+    assert ("leave a scaler at its minimum" in found.summary) == spent
+    assert (found.advice[0].setting == "model and data") == spent
+
+
 def test_a_last_step_that_alone_follows_is_told_as_one() -> None:
     rows = skipped((1, 1), (39, 20), (40, 21))
     found = one(run_of(steps(40, WELL) + rows), "overflow-streak")
@@ -409,7 +418,7 @@ def test_a_start_of_skips_alone_asks_for_a_scale_that_is_lower_by_more() -> None
 
 
 def test_more_skips_than_a_scale_has_halves_are_not_of_the_start() -> None:
-    found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), "overflow-streak")
+    found = one(run_of([*steps(1, WELL), *skipped((2000, 1200))]), "overflow-streak")
     assert found.advice[0].setting == "learning rate, warm-up"
 
 
