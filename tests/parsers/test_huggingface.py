@@ -22,6 +22,16 @@ def test_the_summary_is_read_where_only_its_table_is_left() -> None:
     assert (told.seconds, told.samples_per_second, told.steps_per_second) == (4200, 6.5, 0.25)
 
 
+def test_ms_swift_under_megatron_is_no_trainer_and_is_given_no_keys_of_deepspeed() -> None:
+    own = "{{'loss': 0.5, '{}': '{}/90', 'elapsed_time': '{}s', 'memory(GiB)': 40.25}}\n"
+    megatron = run_of_text(*(own.format("iteration", step, step * 9) for step in (1, 2, 3)))
+    trainer = run_of_text(*(own.format("global_step/max_steps", n, n * 9) for n in (1, 2, 3)))
+    assert megatron.meta["framework"] == "megatron-swift"
+    assert trainer.meta["framework"] == "huggingface"
+    asked = [[one.setting for one in run.findings[0].advice] for run in (megatron, trainer)]
+    assert ["wall_clock_breakdown" in settings for settings in asked] == [False, True]
+
+
 def test_a_table_of_an_evaluation_is_no_summary_of_the_training() -> None:
     table = "".join(TABLE).replace("train", "eval").encode()
     assert not rows(table, name="train_runtime")

@@ -156,6 +156,19 @@ def test_batches_of_the_examples_of_aws_are_timed_by_their_stamps() -> None:
     assert run.steps["samples_per_second"].to_list() == [1.25] * 6
 
 
+def test_a_step_of_nanochat_is_timed_by_its_own_line_and_compiling_is_of_no_step() -> None:
+    line = (
+        "step {:05d}/12000 (0.{}%) | loss: 8.5 | lrm: 1.00 | dt: {}.50ms | tok/sec: 262,144 | x\n"
+    )
+    run = run_of_text(
+        *(line.format(step, step, ms) for step, ms in ((0, 60_000), (1, 250), (9, 750)))
+    )
+    assert run.steps["step"].to_list() == [1, 9]
+    assert run.steps["seconds"].to_list() == pytest.approx([0.2505, 0.7505])
+    assert run.steps["tokens_per_second"].to_list() == [262144, 262144]
+    assert run.meta["framework"] == "nanochat"
+
+
 def test_a_loop_of_sagemaker_is_none_of_deepspeed_s_by_a_warning_that_both_print() -> None:
     warning = "8 pytorch allocator cache flushes since last step. this is detrimental"
     step = "2024-03-04 10:11:{0} I [train.py:103] Batch {0} Loss: 2.5, Speed: 1.25 samples/sec, "
