@@ -206,6 +206,7 @@ PROBLEMS: Final = {
     "desync": "ranks stand at different collectives",
     "absent": "a rank did not come to the collective the others waited in",
     "connection": "a peer's connection broke",
+    "store-lost": "the store of all ranks no longer answered, as at the end of training",
     "rendezvous": "workers did not find each other",
     "port-in-use": "the launcher's port is taken",
     "ssh-refused": "the launcher reaches no host over ssh, or may not log in there",

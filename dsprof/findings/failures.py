@@ -35,6 +35,7 @@ from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_o
 from dsprof.findings.oom import for_host_memory
 from dsprof.findings.quotes import quoted
 from dsprof.findings.stood import said_of_dead
+from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
@@ -45,7 +46,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     """A rank, or the whole job, ended by an error that is neither memory nor a hang."""
     row = first_failure(facts.run)
     if row is None:
-        return _ended_by_launcher(facts)
+        return _ended_by_launcher(facts) or _store_lost(facts)
     if row["kind"] in (*OOM, *HANG) or gave_up(row):
         return []
     who, dead = named(facts.run, row), dead_rank(facts.run, row)
@@ -99,6 +100,28 @@ def _ended_by_launcher(facts: Facts) -> list[Finding]:
             "source may end before the line that says which, or another one has it.",
             steps=step_span(first),
             evidence=tuple(row_evidence(r, str(r["text"])) for _, r in rows.head(2).iterrows()),
+            advice=(OTHER_LOGS,),
+            confidence="medium",
+        )
+    ]
+
+
+def _store_lost(facts: Facts) -> list[Finding]:
+    """That the store of all ranks no longer answered, where a source shows nothing else: at the
+    end of a training that is usual."""
+    rows = facts.run.problems[facts.run.problems["kind"] == "store-lost"]
+    if rows.empty or len(facts.run.steps) or among(facts.run.told["name"], OVER).any():
+        return []
+    row = rows.iloc[int(rows["text"].astype("str").str.contains(": ").argmax())]  # names the host
+    return [
+        Finding(
+            rule="rank-died",
+            severity=Severity.WARNING,
+            title="The store through which ranks meet no longer answered; nothing here says why",
+            summary="Rank 0 or its launcher hosts it, and most likely ended before: what ended it "
+            "is in its own log. At the end of a training these lines are usual, and the source "
+            "does not show whether it was over: hence medium confidence.",
+            evidence=(row_evidence(row, str(row["text"])),),
             advice=(OTHER_LOGS,),
             confidence="medium",
         )

@@ -112,6 +112,7 @@ PROBLEM: Final = {
     "desync": "ranks at different collectives",
     "absent": "did not come to a collective",
     "connection": "connection to a peer broke",
+    "store-lost": "store of all ranks no longer answered",
     "rendezvous": "workers did not find each other",
     "port-in-use": "launcher's port is taken",
     "ssh-refused": "host not reached over ssh",

@@ -470,6 +470,24 @@ def test_processes_that_the_launcher_ended_without_a_word_are_the_verdict() -> N
     assert silent(run_of([killed, *steps(40, WELL)]), "rank-died")
 
 
+LOST = (
+    "[rank6]:[W929 10:15:17.529361055 TCPStore.cpp:125] [c10d] recvValue failed on "
+    "SocketImpl(fd=7, addr=[w1]:60950, remote=[w0]:29500): Connection reset by peer\n"
+)
+
+
+def test_a_store_that_went_away_is_the_verdict_where_nothing_else_is_told() -> None:
+    found = one(run_of_text(LOST, LOST.replace("15:17", "15:18")), "rank-died")
+    assert found.title.startswith("The store through which ranks meet no longer answered")
+    assert found.severity is Severity.WARNING
+    over = "{'train_runtime': 42.5, 'train_samples_per_second': 8.5, 'epoch': 1.0}\n"
+    assert silent(run_of_text(over, LOST), "rank-died")  # as it usually is then
+    lost = problem("store-lost", "Broken pipe")
+    assert silent(run_of([*steps(40, WELL), lost]), "rank-died")
+    cause = problem("exception", "KeyError: 'labels'", rank=1)
+    assert "KeyError" in one(run_of([lost, cause]), "rank-died").title
+
+
 def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
     found = one(
         run_of_text(
