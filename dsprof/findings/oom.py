@@ -74,7 +74,11 @@ _IN_EVALUATION: Final = (
 #: PyTorch does not know itself in a container with numbers of its own: where it names no "this
 #: process", the one with a number may be itself.
 _OTHERS: Final = re.compile(r"\bProcess (\d{1,10}) has ([\d.]{1,12} [KMGT]?i?B) memory in use")
-_ITSELF: Final = "this process has"
+_ITSELF: Final = re.compile(r"this process has ([\d.]{1,12} [KMGT]?i?B) memory in use")
+_FILLED: Final = re.compile(
+    r"total capaci?ty of ([\d.]{1,12} [KMGT]?i?B) of which ([\d.]{1,12} [KMGT]?i?B) is free"
+)
+_UNTOLD: Final = 0.05  #: of a GPU: less of what nobody is said to hold is the driver's own
 _SHARED: Final = Advice(
     "nvidia-smi on that host",
     "",
@@ -205,12 +209,30 @@ def _fragmented(text: str) -> bool:
 
 def _said_of_others(text: str) -> str:
     """Which other processes held the GPU, where their memory would have been enough."""
-    tried, others = _TRIED.search(text), _OTHERS.findall(text)
-    if not tried or _ITSELF not in text or sum(_size(of) for _, of in others) < _size(tried[1]):
+    tried, itself, others = _TRIED.search(text), _ITSELF.search(text), _OTHERS.findall(text)
+    if not tried or not itself:
         return ""
-    held = ", ".join(f"{of} (process {who})" for who, of in others[:3])
+    asked, held = _size(tried[1]), sum(_size(of) for _, of in others)
+    unseen = _unseen(text, _size(itself[1]) + held)
+    if held + unseen < asked:
+        return ""
+    named = [f"{of} (process {who})" for who, of in others[:3]]
+    named += [f"{format_bytes(unseen)} (no process named, as of another container)"] * (unseen > 0)
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    return f"Other processes held part of that GPU, which would have been enough: {held}{more}. "
+    return (
+        "Other processes held part of that GPU, which would have been enough: "
+        f"{', '.join(named)}{more}. "
+    )
+
+
+def _unseen(text: str, told: float) -> float:
+    """Bytes of the GPU that are not free, and that no process is told to hold: a process sees only
+    those of its own container. 0 if that little may be the driver's own."""
+    filled = _FILLED.search(text)
+    if not filled:
+        return 0.0
+    left = _size(filled[1]) - _size(filled[2]) - told
+    return left if left > _UNTOLD * _size(filled[1]) else 0.0
 
 
 def _size(text: str) -> float:

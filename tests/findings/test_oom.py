@@ -250,6 +250,20 @@ def test_memory_that_another_process_holds_on_the_gpu_is_said_where_it_would_hav
     assert (found.advice[0].setting == "nvidia-smi on that host") is shared
 
 
+@pytest.mark.parametrize(("own", "shared"), [("8.38 GiB", True), ("38.75 GiB", False)])
+def test_memory_that_no_process_is_said_to_hold_is_in_another_container(
+    own: str, shared: bool
+) -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a "
+        "total capacity of 39.49 GiB of which 119.38 MiB is free. Including non-PyTorch memory, "
+        f"this process has {own} memory in use."
+    )
+    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    assert ("enough: 31.0 GiB (no process named" in found.summary) is shared
+    assert (found.advice[0].setting == "nvidia-smi on that host") is shared
+
+
 def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
     tmp_path: Path,
 ) -> None:
