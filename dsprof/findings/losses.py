@@ -78,6 +78,8 @@ def _of_bars(losses: pd.DataFrame) -> list[Finding] | str:
 
 #: Losses that the Trainer prints are rounded to four digits: from this on 0 is none of them.
 _FAR_FROM_ZERO: Final = 0.1
+#: Its lines, also those of what stands on it.
+_OF_TRAINER: Final = ("huggingface.train", "huggingface.train_swift", "huggingface.train_swift_log")
 #: The Trainer leaves losses that are no numbers out of the sum that it prints.
 _FILTERED: Final = (
     "The Trainer of transformers leaves losses that are not finite out of the mean it prints "
@@ -88,13 +90,15 @@ _FILTERED: Final = (
 
 def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
     """A loss of exactly 0 behind one far from it, to the end: the Trainer's word for no number."""
-    told = losses[losses["name"].eq("loss") & losses["pattern"].eq("huggingface.train")]
+    told = losses[losses["name"].eq("loss") & losses["pattern"].isin(_OF_TRAINER)]
     last = told[told["source"].eq(told["source"].iloc[-1])] if len(told) else told
     other = np.flatnonzero(last["value"].to_numpy() != 0)
     masked = of_kind(facts.run.told, Kind.METRIC, "masked_sample")
     if len(masked):
         return _without_labels(last.iloc[other[-1] + 1 if len(other) else 0 :], masked)
-    if not len(other) or not 0 <= other[-1] < len(last) - 1:
+    if not len(other):
+        return _all_zero(facts, last, losses[losses["name"].eq("grad_norm")])
+    if not 0 <= other[-1] < len(last) - 1:
         return []
     before, zeros = last.iloc[other[-1]], last.iloc[other[-1] + 1 :]
     if before["value"] < _FAR_FROM_ZERO:
@@ -112,14 +116,40 @@ def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
                 row_evidence(row, f"loss{_at_step(row)}: {row['value']:.4g}")
                 for row in (before, first)
             ),
-            advice=(
-                Advice("logging_nan_inf_filter", "", "false", "shows losses that are not finite"),
-                Advice("labels of a batch", "", "look at them", "are all of them masked (-100)?"),
-                *_wider(facts),
-            ),
+            advice=_of_zeros(facts),
             confidence="medium",
         )
     ]
+
+
+def _all_zero(facts: Facts, zeros: pd.DataFrame, norms: pd.DataFrame) -> list[Finding]:
+    """A loss and gradients of exactly 0 in each record: nothing is learned. In reinforcement
+    learning a loss of 0 is usual, and some versions of DeepSpeed tell no norm of gradients."""
+    rewarded = facts.run.told["name"].astype("str").str.startswith("reward").any()
+    if len(zeros) < LOST_RECORDS or norms.empty or norms["value"].ne(0).any() or rewarded:
+        return []
+    return [
+        Finding(
+            rule="nan-loss",
+            severity=Severity.CRITICAL,
+            title=f"The loss is exactly 0 in each of the {len(zeros):,} records, and so are the "
+            "gradients: nothing is learned",
+            summary=f"{_FILTERED} Medium confidence: the log cannot say which of the two it is.",
+            evidence=tuple(
+                row_evidence(row, f"loss{_at_step(row)}: 0") for _, row in zeros.head(2).iterrows()
+            ),
+            advice=_of_zeros(facts),
+            confidence="medium",
+        )
+    ]
+
+
+def _of_zeros(facts: Facts) -> tuple[Advice, ...]:
+    return (
+        Advice("logging_nan_inf_filter", "", "false", "shows losses that are not finite"),
+        Advice("labels of a batch", "", "look at them", "are all of them masked (-100)?"),
+        *_wider(facts),
+    )
 
 
 def _without_labels(zeros: pd.DataFrame, masked: pd.DataFrame) -> list[Finding]:

@@ -299,6 +299,19 @@ def test_a_loss_of_exactly_0_behind_a_large_one_may_be_one_that_the_trainer_hide
     assert found.advice[0].setting == "logging_nan_inf_filter"
 
 
+@pytest.mark.parametrize("pattern", ["huggingface.train", "huggingface.train_swift_log"])
+def test_losses_and_gradients_of_exactly_0_in_each_record_teach_nothing(pattern: str) -> None:
+    rows = trained(*[0.0] * 5, pattern=pattern)
+    found = one(run_of([*rows, metric("grad_norm", 20, 0.0)]), "nan-loss")
+    assert "exactly 0 in each of the 5 records, and so are the gradients" in found.title
+    assert found.advice[0].setting == "logging_nan_inf_filter"
+    assert silent(run_of([*rows, metric("grad_norm", 20, 1e-3)]), "nan-loss")
+    assert silent(
+        run_of([*rows, metric("grad_norm", 20, 0.0), metric("reward", 20, 0.5)]), "nan-loss"
+    )
+    assert silent(run_of([*rows[:4], metric("grad_norm", 20, 0.0)]), "nan-loss")
+
+
 @pytest.mark.parametrize(
     "rows",
     [
