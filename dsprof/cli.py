@@ -19,11 +19,11 @@ import typer
 from typer.main import get_command
 
 from dsprof import __version__
+from dsprof.arguments import JsonFile, Link, Parsers, Paths, severity, steps_between
 from dsprof.errors import DsprofError
 from dsprof.events import Severity
 from dsprof.heap import keep_freed
 from dsprof.output import discard, prepare, put, refused, spare, tell
-from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
     from dsprof.grammar import Grammar
@@ -104,51 +104,6 @@ def _options(
     pass
 
 
-def _speed(text: str) -> str:
-    if bandwidth(text) is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a link speed: give the unit, as in 100Gb (bits) or 12.5GB/s (bytes)"
-        )
-    return text
-
-
-def _severity(text: str) -> Severity:
-    """One of the three; typer's own refusal begins with words of the library it is made with."""
-    if text not in list(Severity):
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(Severity)}")
-    return Severity(text)
-
-
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        help="Logs of one run, or its run folder: files, folders, globs, .gz .bz2 .xz .zst, "
-        'URLs, or "-".',
-        metavar="PATH",
-        show_default=False,
-    ),
-]
-Parsers = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--parsers", metavar="DIR", help="Folder of your own dialect files; may be repeated."
-    ),
-]
-Link = Annotated[
-    str | None,
-    typer.Option(
-        "--link",
-        metavar="SPEED",
-        parser=_speed,
-        help="Speed of one node's network: 100Gb, 12.5GB/s.",
-    ),
-]
-JsonFile = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help='Write JSON; "-" prints it instead of the text.'),
-]
-
-
 @app.command()
 def report(
     paths: Paths,
@@ -162,7 +117,7 @@ def report(
         Severity | None,
         typer.Option(
             metavar="|".join(Severity),
-            parser=_severity,
+            parser=severity,
             help="Exit with 3 if a finding is at least this severe, 4 if that cannot be told.",
         ),
     ] = None,
@@ -331,7 +286,7 @@ def export(
     """Write a run's tables for other tools, or a trace for Perfetto."""
     from dsprof.export import export as write
 
-    some = None if steps is None else _range(steps)
+    some = None if steps is None else steps_between(steps)
     run = _load(paths, parsers)
     _tell_jobs(run)
     write(run, output, table, some)
@@ -347,13 +302,6 @@ def doctor() -> None:
     found = checks()
     show(examination(found))
     raise typer.Exit(Exit.FINE if all(check.fine for check in found) else Exit.INPUT)
-
-
-def _range(text: str) -> tuple[int, int]:
-    first, _, last = text.partition(":")
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise typer.BadParameter(f"{text!r} is not first:last, such as 100:120")
-    return int(first), int(last)
 
 
 def _coverage(paths: list[str], grammar: Grammar) -> Coverage:

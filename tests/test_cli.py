@@ -467,19 +467,6 @@ def test_wrong_usage_is_code_2(cli: Dsprof, wrong: list[object]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_link_speed_without_a_unit_is_told_how_to_say_it(cli: Dsprof) -> None:
-    done = cli("report", SEED, "--link", "100")
-    assert "'100' is not a link speed" in done.stderr
-    assert "100Gb (bits) or 12.5GB/s (bytes)" in " ".join(done.stderr.split())
-
-
-def test_a_severity_that_is_none_is_refused_in_our_own_words(cli: Dsprof) -> None:
-    done = cli("report", SEED, "--fail-on", "doom")
-    assert done.returncode == 2
-    assert "'doom' is not one of info, warning, critical" in done.stderr
-    assert "Value error" not in done.stderr
-
-
 # --- bad input: one clear line, code 1 ------------------------------------------
 
 

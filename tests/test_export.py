@@ -244,13 +244,6 @@ def test_only_some_steps_are_written_if_they_are_asked_for(
     assert told == {3, 4, 5}
 
 
-@pytest.mark.parametrize("steps", ["5", "5:3", "a:b", "3:", ""])
-def test_steps_that_are_no_range_are_wrong_usage(cli: Dsprof, steps: str) -> None:
-    done = cli("export", SAMPLES / f"{SEED}.log", "-o", "steps.csv", "--steps", steps)
-    assert done.returncode == 2
-    assert "first:last" in done.stderr
-
-
 def test_a_table_without_steps_has_none_to_choose_from(sample_run: Sample, tmp_path: Path) -> None:
     with pytest.raises(DsprofError, match="has no steps to choose from"):
         export(sample_run(SEED), tmp_path / "repairs.csv", "repairs", (1, 2))

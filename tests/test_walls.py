@@ -24,7 +24,7 @@ LAYERS = (
     ("findings",),
     ("charts", "text"),
     ("page", "compare", "export", "doctor"),
-    ("live",),
+    ("live", "arguments"),
     ("cli",),
     ("__main__",),
 )
