@@ -15,64 +15,16 @@ from typing import Any, Final, Optional
 
 from dsprof.hook.groups import Group, told_of
 from dsprof.hook.guard import Guard
+from dsprof.hook.operations import OPERATIONS, Operation, by_name, on_gpu, size_of
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track, Where
 from dsprof.recording import ASYNC, THINNED, RowKind
 from dsprof.recording.layout import NAME_BITS
 
-#: Method of ProcessGroup → canonical name, and index of the argument whose bytes count. They are
-#: those of DeepSpeed's comms logger: the local shard of a gather, the full input of a scatter.
-OPERATIONS: Final = {
-    "allreduce": ("all_reduce", 0),
-    "allreduce_coalesced": ("all_reduce_coalesced", 0),
-    "allgather": ("all_gather", 1),
-    "all_gather_single": ("all_gather_into_tensor", 1),
-    "_allgather_base": ("all_gather_into_tensor", 1),
-    "allgather_coalesced": ("all_gather_coalesced", 1),
-    "allgather_into_tensor_coalesced": ("all_gather_into_tensor_coalesced", 1),
-    "all_gather_single_coalesced": ("all_gather_into_tensor_coalesced", 1),
-    "reduce_scatter": ("reduce_scatter", 1),
-    "reduce_scatter_single": ("reduce_scatter_tensor", 1),
-    "_reduce_scatter_base": ("reduce_scatter_tensor", 1),
-    "reduce_scatter_tensor_coalesced": ("reduce_scatter_tensor_coalesced", 1),
-    "reduce_scatter_single_coalesced": ("reduce_scatter_tensor_coalesced", 1),
-    "alltoall": ("all_to_all", 1),
-    "alltoall_base": ("all_to_all_single", 1),
-    "all_to_all_single": ("all_to_all_single", 1),
-    "broadcast": ("broadcast", 0),
-    "reduce": ("reduce", 0),
-    "gather": ("gather", 1),
-    "gather_single": ("gather", 1),  # in PyTorch 2.15, on NCCL
-    "gather_into_tensor": ("gather", 1),
-    "scatter": ("scatter", 0),
-    "barrier": ("barrier", None),
-    "monitored_barrier": ("monitored_barrier", None),
-    "send": ("send", 0),
-    "recv": ("recv", 0),
-    "recv_anysource": ("recv", 0),
-}
-POINT_TO_POINT: Final = ("send", "recv")
-UNCOUNTED: Final = (*POINT_TO_POINT, "monitored_barrier")  # not in PyTorch's count of collectives
 MOST: Final = 10_000  # calls that may wait for the end of their step before they are written
 MOST_CALLS: Final = (1 << 16) - 1  # the largest count that fits into a row
 NUMBERS: Final = (1 << 32) - 1  # sequence numbers in rows start anew after this one
-_SEQUENCE: Final = (list, tuple)
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
-
-
-class Operation:
-    """A kind of call. `ids` maps the phase that it blocks to the id of its name in the
-    recording.
-    """
-
-    __slots__ = ("argument", "class_", "counts", "ids", "name")
-
-    def __init__(self, name: str, argument: int | None) -> None:
-        self.name, self.argument = name, argument
-        self.class_ = WAIT if name in POINT_TO_POINT else COMMUNICATION
-        self.counts = name not in UNCOUNTED
-        self.ids: dict[int, int] = {}
-
 
 #: A collective in progress: operation, group, bytes, time of issue, step, sequence number, whether
 #: the host can measure its wait, ns that issuing it took, the phase that issued it, and the track
@@ -142,11 +94,11 @@ class Collectives:
         if place is None:
             tensors = None
         else:
-            tensors = args[place] if len(args) > place else _named(place, args, kwargs)
+            tensors = args[place] if len(args) > place else by_name(place, args, kwargs)
         track, stack = timeline.current, timeline.stack
         issued = (
             operation, known, size_of(tensors), begin, track.step if track else -1,
-            known.sequence, known.blocks_host or not _on_gpu(tensors),
+            known.sequence, known.blocks_host or not on_gpu(tensors),
             end - begin, stack[-1] if stack else None, track,
         )  # fmt: skip
         known.sequence += 1
@@ -395,28 +347,3 @@ class Collectives:
         )  # fmt: skip
         groups[number] = known
         return known
-
-
-def size_of(tensors: Any) -> int:
-    """Bytes of a tensor, or of nested lists of tensors."""
-    if tensors is None:
-        return 0
-    while isinstance(tensors, _SEQUENCE):
-        if len(tensors) != 1:
-            return sum(map(size_of, tensors))
-        tensors = tensors[0]
-    return tensors.nbytes  # type: ignore[no-any-return]
-
-
-def _named(place: int, args: Any, kwargs: Any) -> Any:
-    """The tensors where arguments are passed by name; names are taken to be in positional order."""
-    every = (*args, *kwargs.values())
-    return every[place] if len(every) > place else None
-
-
-def _on_gpu(tensors: Any) -> bool:
-    while isinstance(tensors, _SEQUENCE):
-        if not tensors:
-            return False
-        tensors = tensors[0]
-    return tensors is not None and not tensors.is_cpu

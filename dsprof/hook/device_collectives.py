@@ -6,10 +6,11 @@ from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import Any, cast
 
-from dsprof.hook.collectives import Collectives, Issued, Operation
+from dsprof.hook.collectives import Collectives, Issued
 from dsprof.hook.cuda import ASIDE, NONE
 from dsprof.hook.device import CALL_AT, COLLECTIVE, DeviceTimeline, Interval
 from dsprof.hook.guard import Guard
+from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import COMMUNICATION, Ended
 from dsprof.recording import THINNED

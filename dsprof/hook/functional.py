@@ -13,8 +13,9 @@ from functools import partial
 from time import perf_counter_ns as now
 from typing import Any, Final
 
-from dsprof.hook.collectives import Collectives, Operation
+from dsprof.hook.collectives import Collectives
 from dsprof.hook.guard import Guard
+from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Ended
 

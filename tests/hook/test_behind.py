@@ -23,11 +23,12 @@ from dsprof import load
 from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
 from dsprof.hook import collectives, device, device_collectives, groups, spans
-from dsprof.hook.collectives import Collectives, Operation
+from dsprof.hook.collectives import Collectives
 from dsprof.hook.cuda import Cuda, Marks
 from dsprof.hook.device import DeviceTimeline
 from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
+from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Patches
 from dsprof.hook.spans import Timeline
 from dsprof.hook.streams import Streams

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dsprof.events import Class
-from dsprof.hook.collectives import NUMBERS, Collectives, Operation
+from dsprof.hook.collectives import NUMBERS, Collectives
+from dsprof.hook.operations import Operation
 from dsprof.hook.spans import Timeline
 from dsprof.recording import RowKind, Writer, read_rows
 from tests.hook.rows import in_flight, read

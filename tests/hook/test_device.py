@@ -21,11 +21,11 @@ from dsprof import load
 from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
 from dsprof.hook import collectives, cuda, device, gpu, groups, spans
-from dsprof.hook.collectives import Operation
 from dsprof.hook.cuda import ASIDE, NONE, Cuda, Device, Marks
 from dsprof.hook.device import DeviceTimeline
 from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
+from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
 from dsprof.recording import ON_DEVICE, Writer

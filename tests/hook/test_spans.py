@@ -14,7 +14,8 @@ import pytest
 from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook import collectives, groups, spans
-from dsprof.hook.collectives import Collectives, Operation
+from dsprof.hook.collectives import Collectives
+from dsprof.hook.operations import Operation
 from dsprof.hook.spans import PATIENCE, Frame, Timeline, Track
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER, PHASE
