@@ -30,7 +30,8 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
-from dsprof.run.problems import GAVE_UP, OF_ANOTHER, reached
+from dsprof.run.problems import GAVE_UP, OF_ANOTHER
+from dsprof.run.progress import reached
 from dsprof.units import format_ranks
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")

@@ -9,10 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsprof.recording import Writer
 from dsprof.run import from_events, load
 from tests.loaded import run_of_text
-from tests.recording.recorded import MS, header
 from tests.run.run_rows import events, grammar_with
 
 START = pd.Timestamp("2024-01-01")
@@ -97,23 +95,6 @@ def test_an_exception_of_waiting_is_of_the_rank_that_did_not_come(said: str) -> 
     assert causes(problem("exception", said, rank=0), problem("absent", "it hangs", rank=1)) == [1]
 
 
-def test_a_step_that_a_traceback_passes_through_was_not_complete() -> None:
-    passes = {"kind": "metric", "name": "raised_in_step", "step": 33, "value": 1.0}
-    rows = [
-        {"kind": "metric", "name": "loss", "step": 32, "value": 2.5},
-        *(
-            row
-            for rank in range(2)
-            for row in (
-                passes | {"rank": rank, "pattern": "failures.traceback"},
-                problem("exception", "ValueError: no", rank=rank, step=33),
-            )
-        ),
-    ]
-    found = from_events(events(rows), grammar=grammar_with()).problems
-    assert found["step"].tolist() == [32, 32]
-
-
 def test_an_exception_about_a_peer_is_a_victim() -> None:
     assert causes(
         problem("exception", "RuntimeError: [pair.cc:553] Connection closed by peer", rank=0),
@@ -172,19 +153,6 @@ def test_a_fault_long_before_the_watchdog_is_the_cause() -> None:
 def test_the_rank_that_enqueued_least_is_the_one_waited_for() -> None:
     waited = [problem("watchdog", rank=r, count=n) for r, n in ((0, 9), (1, 7), (2, 9))]
     assert causes(*waited) == [1]
-
-
-def test_the_last_collective_that_was_enqueued_counts_before_the_one_that_timed_out() -> None:
-    """They all wait in the same one; two of them had come further on their own."""
-    rows = [
-        row
-        for rank, last in ((0, 11), (1, 9), (2, 11))
-        for row in (
-            problem("watchdog", rank=rank, count=9),
-            {"kind": "metric", "name": "last_enqueued_work", "rank": rank, "value": last},
-        )
-    ]
-    assert causes(*rows) == [2]
 
 
 def test_of_watchdogs_in_the_same_collective_the_first_spoke_first() -> None:
@@ -278,13 +246,6 @@ def test_steps_written_behind_the_only_error_of_a_failed_process_were_late() -> 
     assert causes(*rows, problem("exit", value=-9)) == [9]
 
 
-def test_a_failure_is_after_the_last_step_that_was_complete() -> None:
-    found = of(shown(4), shown(5), problem("exception", "x", step=6), shown(6))
-    assert found["step"].tolist() == [5]
-    assert of(problem("oom", "x", step=1), shown(1))["step"].isna().all()
-    assert of(shown(4), problem("oom", "x"))["step"].tolist() == [4]
-
-
 @pytest.mark.parametrize("quote", ["'", '"', "`"])
 def test_an_error_in_quotation_marks_is_a_note(quote: str) -> None:
     found = of(problem("oom", f"CUDA out of memory. Tried to allocate 2.00 GiB{quote} lower it"))
@@ -337,18 +298,6 @@ def test_a_job_that_slurm_ends_without_a_reason_was_ended_by_the_task_that_faile
     assert causes(task, problem("cancelled", cancelled.format(""))) == [0]
     assert causes(task, problem("cancelled", cancelled.format(" DUE TO TIME LIMIT"))) == [1]
     assert causes(problem("cancelled", cancelled.format("")), task) == [0]
-
-
-@pytest.mark.parametrize(("ahead", "step"), [(True, 435), (False, 270)])
-def test_a_failure_is_after_the_last_step_that_the_bar_had_counted(ahead: bool, step: int) -> None:
-    told = (
-        "{'loss': 0.66, 'grad_norm': 2.37, 'learning_rate': 4.9e-05, 'epoch': 0.07, "
-        "'global_step/max_steps': '270/3659', 'elapsed_time': '32m 43s'}\n"
-    )
-    bar = "Train:  12%|#         | 435/3659 [52:14<6:55:44,  7.74s/it]\n"
-    killed = "run.sh: line 12:  4101 Killed                  python3 train.py\n"
-    run = run_of_text(told, *((bar, killed) if ahead else (killed, bar)))
-    assert list(run.problems["step"]) == [step]
 
 
 def test_a_reason_that_the_scheduler_gives_later_counts_for_the_same_job_alone() -> None:
@@ -407,24 +356,6 @@ def test_an_exception_is_told_once_with_its_traceback_and_never_where_a_line_quo
     frames = f'{head}  File "train.py", line 3, in <module>\n    main()\n'
     assert run_of_text(frames, f"{_REFUSED}\n").problems["text"].tolist() == [_REFUSED]
     assert run_of_text(f"WARNING cache not made: {_REFUSED}\n").problems.empty
-
-
-def test_a_rank_that_fails_between_two_steps_fails_after_the_one_that_ended(
-    tmp_path: Path,
-) -> None:
-    """What it saved or loaded then is recorded as part of the step that has not ended."""
-    for restart, done in ((0, 4), (1, 0)):
-        writer = Writer.create(tmp_path, header(0, restart=restart))
-        for step in range(1, done + 1):
-            writer.step(step, step * 100 * MS, (step + 1) * 100 * MS)
-        saved = writer.name("save", 0, "checkpoint")
-        writer.span(saved, (done + 1) * 100 * MS, (done + 2) * 100 * MS, done + 1)
-        writer.flush()
-        writer.problem("exception", "OSError: no")
-        writer.close()
-    steps = load(tmp_path).problems["step"]
-    assert steps.isna().tolist() == [False, True]
-    assert steps.iloc[0] == 4
 
 
 def test_the_driver_explains_what_cuda_returned_to_a_process_whose_gpu_failed() -> None:
