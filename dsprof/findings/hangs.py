@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.analysis.layout import Layout, layout_of
-from dsprof.events import Kind, Severity
+from dsprof.events import Severity
 from dsprof.findings.absent import advice_on, is_outside, is_sure, said_of_absent, who_and_where
 from dsprof.findings.call_stacks import callers, said_of_callers
 from dsprof.findings.ends import (
     HANG,
-    ended_launch,
     first_failure,
     gave_up,
     last_launch,
@@ -29,13 +26,21 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.quotes import quoted
-from dsprof.run.config import config
+from dsprof.findings.timeouts import (
+    all_in_one_call,
+    in_operation,
+    layout_of_job,
+    more_failed,
+    rank_behind,
+    rank_missing,
+    said_if_apart,
+    said_if_elsewhere,
+    size_of_job,
+    was_first_call,
+)
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
-from dsprof.run.progress import reached
 from dsprof.units import format_ranks
 
-_OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
-_WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
 _CUT: Final = "OpType="  #: what is left of it where a line ends within its name
 _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
@@ -135,18 +140,18 @@ def hang(facts: Facts) -> list[Finding] | str:
 def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     rows = rows[rows["kind"] != "stuck"]  # what happened to those that waited, and no timeout
     absent = rows[rows["kind"] == "absent"]
-    behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
+    behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else rank_behind(facts, rows)
     waiting = _who_waited(rows)
-    if behind is None and _all_in_one(facts, rows, waiting):
+    if behind is None and all_in_one_call(facts, rows, waiting):
         return _all_waited(facts, row, rows)
-    missing = _missing(facts, waiting) if behind is None and _goes_on(facts, rows) else None
-    inside = _operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
+    missing = rank_missing(facts, waiting) if behind is None and more_failed(facts, rows) else None
+    inside = in_operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
     blame = (
         f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
         "been ended before it could."
         if missing is not None
         else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
-        f"{_elsewhere(facts, rows, behind, inside)}"
+        f"{said_if_elsewhere(facts, rows, behind, inside)}"
         if behind is not None
         else "A rank that never arrived may be one of those that report none, or of those that "
         "this source does not show. Medium confidence: these lines do not say which one."
@@ -162,7 +167,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + when(row)
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
-        summary=f"{_report(waiting, len(rows))} a timeout.{_apart(facts, rows)}"
+        summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
         f"{said_of_callers(callers(facts, rows))} {blame}"
         if absent.empty
         else said_of_absent(facts, absent),
@@ -198,17 +203,17 @@ def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
 
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     """No rank is missing, so that none can be blamed for not coming."""
-    first = bool((_calls(facts, rows)["count"] == 1).all())
+    inside, first = in_operation(facts, rows), was_first_call(facts, rows)
     nothing = " It was the first call of its group: nothing went through before." * first
-    by = _OF_PEERS if _layout(facts).nodes == 1 else _OF_NETWORK
+    by = _OF_PEERS if layout_of_job(facts).nodes == 1 else _OF_NETWORK
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
-        title=f"A collective timed out{_operation(facts, rows)}{when(row)}, with every rank in it",
-        summary=f"All {_size(facts):,} ranks of the job had called it: none of them skipped it."
-        f"{nothing}{said_of_callers(callers(facts, rows))} Either NCCL does not get data from one "
-        "to another, or a GPU did not finish its work before it. Medium confidence: these lines do "
-        "not say which.",
+        title=f"A collective timed out{inside}{when(row)}, with every rank in it",
+        summary=f"All {size_of_job(facts):,} ranks of the job had called it: none of them skipped "
+        f"it.{nothing}{said_of_callers(callers(facts, rows))} Either NCCL does not get data from "
+        "one to another, or a GPU did not finish its work before it. Medium confidence: these "
+        "lines do not say which.",
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(_OF_PATHS, by if first else _more_of(facts, rows)),
@@ -310,113 +315,8 @@ def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     )
 
 
-def _goes_on(facts: Facts, reports: pd.DataFrame) -> bool:
-    """Whether something else failed behind the reports: a source that ends with them may be cut
-    before the last one."""
-    others = facts.run.problems[~facts.run.problems["kind"].isin(HANG)]
-    last = reports.groupby("source", observed=True)["line"].max()
-    return any(
-        (others["line"][others["source"] == name] > line).any() for name, line in last.items()
-    )
-
-
-def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
-    """The one rank of the job that does not report a timeout, if all others do."""
-    told = last_launch(facts.run)["rank"].dropna()
-    size = _size(facts)
-    ranks = set(range(size)) if size else {int(rank) for rank in told}
-    left = ranks - set(waiting)
-    return left.pop() if ranks.issuperset(waiting) and waiting and len(left) == 1 else None
-
-
-def _all_in_one(facts: Facts, rows: pd.DataFrame, waiting: tuple[int, ...]) -> bool:
-    """Whether every rank of the job says that it waits, and all in the same call."""
-    size, calls = _size(facts), _calls(facts, rows)
-    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
-    alike = len(calls.drop_duplicates(["text", "count"])) == 1
-    return (
-        size is not None
-        and size > 1
-        and waiting == tuple(range(size))
-        and bool(whole_line.all() and calls["count"].notna().all())
-        and alike
-    )
-
-
-def _size(facts: Facts) -> int | None:
-    """How many ranks the job has, as it says or as its layout multiplies to."""
-    layout = _layout(facts)
-    sequence = _told(facts).get("sequence_parallel_size", 1)
-    sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)
-    return layout.world_size or math.prod(one or 0 for one in sizes) or None
-
-
-def _layout(facts: Facts) -> Layout:
-    return layout_of(_told(facts), facts.run.meta, pipeline=facts.is_pipeline)
-
-
-def _told(facts: Facts) -> dict[str, Any]:
-    """The settings of the launch that ended."""
-    return config(facts.run.as_told, ended_launch(facts.run))
-
-
 def _report(ranks: tuple[int, ...], rows: int) -> str:
     if len(ranks) == 1:
         return f"Rank {ranks[0]} reports"
     several = len(ranks) or rows
     return f"{several:,} ranks report" if several > 1 else "One rank reports"
-
-
-def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:
-    """The events of these problems: their `count` is the number of the collective."""
-    told = facts.run.told
-    same = (told["kind"] == Kind.PROBLEM) & told["name"].isin(rows["kind"])
-    told = told[same.to_numpy(dtype=bool)]  # what an exception quotes of it has no number
-    mine = told.set_index(["source", "line"]).index.isin(rows.set_index(["source", "line"]).index)
-    return told[mine]
-
-
-def _operation(facts: Facts, rows: pd.DataFrame) -> str:
-    """` in ALLREDUCE, call 880`: what the first of them waited in; its number alone, where the
-    word is cut off in all of them."""
-    calls = _calls(facts, rows)
-    for _, call in calls.iterrows():
-        found = _OPERATION.search(str(call["text"]))
-        if found:
-            number = "" if pd.isna(call["count"]) else f", call {int(call['count']):,}"
-            return f" in {found[1]}{number}"
-    told = calls["count"].dropna()
-    return f" in call {int(told.iloc[0]):,}" if len(told) else ""
-
-
-def _elsewhere(facts: Facts, rows: pd.DataFrame, behind: int, inside: str) -> str:
-    """That it waits itself, in a collective that no other is in, where it says so."""
-    own = _operation(facts, rows[(rows["rank"] == behind).fillna(value=False)])
-    if not own or not inside or own == inside:
-        return ""
-    return f" It waits itself,{own}: it skipped a collective, or the others called an extra one."
-
-
-def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:
-    """The rank that had started the fewest collectives, if one is below all others."""
-    calls = _calls(facts, rows)
-    told = reached(facts.run.told, calls).groupby(calls["rank"]).max().dropna()
-    lowest = told[told == told.min()]
-    return int(lowest.index[0]) if len(told) > 1 and len(lowest) == 1 else None
-
-
-def _apart(facts: Facts, rows: pd.DataFrame) -> str:
-    """That the ranks do not wait in the same collective, where their lines show it."""
-    calls = _calls(facts, rows)
-    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
-    calls = calls[calls["count"].notna() & calls["rank"].notna() & whole_line]
-    ranks = calls.groupby("text", observed=True)["rank"].unique()
-    if len(ranks) < 2:
-        return ""
-    said = " They wait in different ones: of several process groups, or out of step."
-    fewest, most = ranks.str.len().min(), ranks.str.len().max()
-    if len(ranks) > 2 or fewest > 1 or most == 1:
-        return said
-    odd = ranks[ranks.str.len() == 1]
-    what = str(odd.index[0]).split(", Timeout")[0]
-    return f"{said} Rank {int(odd.iloc[0][0])} alone waits in {what}."

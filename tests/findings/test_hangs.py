@@ -19,8 +19,16 @@ from tests.findings.plants import (
     run_of,
     steps,
 )
-from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
+
+WATCHDOG = (
+    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={call}, OpType=ALLREDUCE, "
+    "NumelIn=8, NumelOut=8, Timeout(ms)=1800000) ran for 1800003 milliseconds before timing out.\n"
+    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.197 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID "
+    "0(default_pg) Rank {rank}] Exception (either an error or timeout) detected by watchdog at "
+    "work: {call}, last enqueued NCCL work: {last}, last completed NCCL work: 70.\n"
+)
 
 
 def watchdog(rank: int, last: int) -> list[Row]:
@@ -30,14 +38,6 @@ def watchdog(rank: int, last: int) -> list[Row]:
         problem("watchdog", text, rank=rank, step=12, count=880),
         metric("last_enqueued_work", None, last, rank=rank),
     ]
-
-
-def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come() -> None:
-    rows = [*watchdog(0, 882), *watchdog(1, 880), *watchdog(2, 882)]
-    found = one(run_of([*steps(12, WELL), *rows]), "hang")
-    assert found.ranks == (1,)
-    assert "in ALLREDUCE, call 880" in found.title
-    assert "rank 1 did not arrive" in found.title
 
 
 def test_the_code_that_made_the_call_is_named_with_its_ranks() -> None:
@@ -106,129 +106,16 @@ def test_what_a_rank_recorded_last_that_did_not_come_is_said(
     assert f"The last that rank 1 recorded is the end of {said}, 9." in found.summary
 
 
-def test_equal_ranks_blame_nobody() -> None:
-    found = one(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
-    assert found.ranks == ()
-    assert "never arrived" in found.summary
-    assert found.confidence == "medium"
-
-
-def test_where_every_rank_waits_in_one_call_none_is_said_to_be_missing() -> None:
-    rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 882)]
-    found = one(run_of(rows, world_size=2), "hang")
-    assert "with every rank in it" in found.title
-    assert "All 2 ranks of the job had called it" in found.summary
-    assert "never arrived" not in found.summary
-    assert found.confidence == "medium"
-    assert "never arrived" in one(run_of(rows, world_size=4), "hang").summary
-
-
 def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_path: Path) -> None:
     launched = (
         "[2026-01-22 07:00:00,000] [INFO] [launch.py:152:main] nnodes=1, num_local_procs=2, "
         "node_rank=0\n[2026-01-22 07:00:00,000] [INFO] [launch.py:164:main] dist_world_size=2\n"
     )
-    said = "".join(_WATCHDOG.format(rank=rank, call=1, last=547) for rank in (0, 1))
+    said = "".join(WATCHDOG.format(rank=rank, call=1, last=547) for rank in (0, 1))
     (tmp_path / "run.log").write_text(launched + said.replace(" 70.", " -1."))
     found = one(load(tmp_path / "run.log"), "hang")
     assert "nothing went through before" in found.summary
     assert [advice.setting for advice in found.advice] == ["NCCL_DEBUG", "NCCL_P2P_DISABLE"]
-
-
-@pytest.mark.parametrize(
-    ("sequence", "ends", "named"), [(1, True, True), (2, True, False), (1, False, False)]
-)
-def test_the_only_rank_of_a_known_layout_that_reports_no_timeout_never_arrived(
-    sequence: int, ends: bool, named: bool
-) -> None:
-    """Where the log goes on: one that is cut ends before the last of them reports."""
-    rows = [row for rank in (0, 1, 3) for row in watchdog(rank, 882)]
-    rows += [problem("exit", "exits with return code = -6", value=-6)] * ends
-    run = run_of(
-        [*steps(12, WELL), *rows],
-        data_parallel_size=4,
-        tensor_parallel_size=1,
-        pipeline_parallel_size=1,
-        sequence_parallel_size=sequence,
-    )
-    found = one(run, "hang")
-    assert found.ranks == ((2,) if named else ())
-    assert ("Rank 2 alone reports none" in found.summary) is named
-    assert found.confidence == "medium"
-
-
-_WATCHDOG = (
-    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
-    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={call}, OpType=ALLREDUCE, "
-    "NumelIn=8, NumelOut=8, Timeout(ms)=1800000) ran for 1800003 milliseconds before timing out.\n"
-    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.197 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID "
-    "0(default_pg) Rank {rank}] Exception (either an error or timeout) detected by watchdog at "
-    "work: {call}, last enqueued NCCL work: {last}, last completed NCCL work: 70.\n"
-)
-
-
-def test_what_watchdogs_print_names_the_call_and_the_rank_that_did_not_come(tmp_path: Path) -> None:
-    told = [(0, 77, 79), (1, 74, 74), (2, 77, 79)]
-    text = "".join(_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told)
-    (tmp_path / "run.log").write_text(text, encoding="utf-8")
-    found = findings_of(load(tmp_path / "run.log"))[0]
-    assert found.title == "A collective timed out in ALLREDUCE, call 77: rank 1 did not arrive"
-    assert found.ranks == (1,)
-
-
-def test_the_call_that_timed_out_is_that_of_the_ranks_that_came(tmp_path: Path) -> None:
-    told = [(0, 74, 74), (1, 77, 79), (2, 77, 79)]
-    text = "".join(_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told)
-    (tmp_path / "run.log").write_text(text, encoding="utf-8")
-    found = findings_of(load(tmp_path / "run.log"))[0]
-    assert found.title == "A collective timed out in ALLREDUCE, call 77: rank 0 did not arrive"
-    assert "It waits itself, in ALLREDUCE, call 74: it skipped a collective" in found.summary
-
-
-def test_a_timeout_that_an_exception_quotes_keeps_the_number_of_its_call() -> None:
-    run = run_of_text(
-        '  File "t.py", line 2532, in all_gather\n',
-        "    work = group._allgather_base(output_tensor, input_tensor)\n",
-        "RuntimeError: NCCL communicator was aborted on rank 0.  Original reason for failure was: "
-        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4015, "
-        "OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1806375 milliseconds before timing "
-        "out.\n",
-    )
-    assert "in _ALLGATHER_BASE, call 4,015" in one(run, "hang").title
-
-
-def test_a_timeout_whose_collective_is_cut_off_is_told_by_its_number() -> None:
-    """As a terminal of 156 columns left it."""
-    cut = (
-        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=473096, OpType=_ALLGATHER\n"
-    )
-    found = findings_of(run_of_text(f"[rank4]:[E ProcessGroupNCCL.cpp:692] [Rank 4] {cut}"))[0]
-    assert found.title == "A collective timed out in call 473,096"
-    assert "OpType=" not in found.evidence[0].text
-
-
-def test_numbers_of_two_process_groups_say_nothing_of_who_is_behind(tmp_path: Path) -> None:
-    told = [(0, 77, 79), (1, 12, 12), (2, 77, 79)]
-    lines = [_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told]
-    lines[1] = lines[1].replace("ID 0 PG GUID 0(default_pg)", "ID 3 PG GUID 17")
-    (tmp_path / "run.log").write_text("".join(lines), encoding="utf-8")
-    found = findings_of(load(tmp_path / "run.log"))[0]
-    assert "did not arrive" not in found.title
-    assert found.confidence == "medium"
-
-
-def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
-    text = "OpType=ALLREDUCE, NumelIn={0}, NumelOut={0}, Timeout(ms)=600000"
-    big, small = text.format(25427968), text.format(1)
-    rows = [
-        problem("watchdog", big, rank=0, count=1516),
-        metric("last_enqueued_work", None, 1516),
-        problem("watchdog", small, rank=1, count=1517),
-    ]
-    found = one(run_of(rows), "hang")
-    assert "did not arrive" not in found.title
-    assert "They wait in different ones" in found.summary
-    assert found.ranks == ()
 
 
 def test_one_rank_that_waits_is_told_as_one() -> None:
@@ -293,16 +180,6 @@ def test_a_watchdog_that_was_stuck_reports_no_timeout(tmp_path: Path) -> None:
     assert found.summary.startswith("Rank 3 reports a timeout.")
 
 
-def test_a_timeout_whose_line_is_cut_names_no_other_collective() -> None:
-    told = "[rank%d]:[E816 00:34:01.%d ProcessGroupNCCL.cpp:629] [Rank %d] Watchdog caught "
-    told += "collective operation timeout: WorkNCCL(SeqNum=37, OpType=_ALLGATHER_BA%s\n"
-    whole = "SE, NumelIn=8, NumelOut=16, Timeout(ms)=600000) ran for 600004 milliseconds."
-    lines = (told % (2, 1, 2, "[45/1919]"), told % (0, 2, 0, whole))
-    found = one(run_of_text(*lines), "hang")
-    assert found.title == "A collective timed out in _ALLGATHER_BASE, call 37"
-    assert "different" not in found.summary
-
-
 def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> None:
     text = (
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 4 is running "
@@ -311,17 +188,6 @@ def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> 
     )
     found = one(run_of([problem("desync", text, rank=4)]), "hang")
     assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One rank skipped" in found.summary
-
-
-def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -> None:
-    text = "OpType=_ALLGATHER_BASE, NumelIn={}, NumelOut={}, Timeout(ms)=600000"
-    rows = [
-        problem("watchdog", text.format(size, 8 * size), rank=rank, count=150)
-        for rank, size in ((2, 4096), (1, 4096), (3, 128))
-    ]
-    said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
-    assert said in one(run_of(rows), "hang").summary
-    assert "alone waits in" not in one(run_of(rows[1:]), "hang").summary
 
 
 def test_a_monitored_barrier_names_who_did_not_come() -> None:

@@ -1,0 +1,129 @@
+"""What the lines of a collective that timed out show: who waited in which call, who is missing."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.analysis.layout import Layout, layout_of
+from dsprof.events import Kind
+from dsprof.findings.ends import HANG, ended_launch, last_launch
+from dsprof.findings.facts import Facts
+from dsprof.run.config import config
+from dsprof.run.progress import reached
+
+_OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
+_WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
+
+
+def rank_behind(facts: Facts, rows: pd.DataFrame) -> int | None:
+    """The rank that had started the fewest collectives, if one is below all others."""
+    calls = _calls(facts, rows)
+    told = reached(facts.run.told, calls).groupby(calls["rank"]).max().dropna()
+    lowest = told[told == told.min()]
+    return int(lowest.index[0]) if len(told) > 1 and len(lowest) == 1 else None
+
+
+def rank_missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
+    """The one rank of the job that does not report a timeout, if all others do."""
+    told = last_launch(facts.run)["rank"].dropna()
+    size = size_of_job(facts)
+    ranks = set(range(size)) if size else {int(rank) for rank in told}
+    left = ranks - set(waiting)
+    return left.pop() if ranks.issuperset(waiting) and waiting and len(left) == 1 else None
+
+
+def more_failed(facts: Facts, reports: pd.DataFrame) -> bool:
+    """Whether something else failed behind the reports: a source that ends with them may be cut
+    before the last one."""
+    others = facts.run.problems[~facts.run.problems["kind"].isin(HANG)]
+    last = reports.groupby("source", observed=True)["line"].max()
+    return any(
+        (others["line"][others["source"] == name] > line).any() for name, line in last.items()
+    )
+
+
+def all_in_one_call(facts: Facts, rows: pd.DataFrame, waiting: tuple[int, ...]) -> bool:
+    """Whether every rank of the job says that it waits, and all in the same call."""
+    size, calls = size_of_job(facts), _calls(facts, rows)
+    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
+    alike = len(calls.drop_duplicates(["text", "count"])) == 1
+    return (
+        size is not None
+        and size > 1
+        and waiting == tuple(range(size))
+        and bool(whole_line.all() and calls["count"].notna().all())
+        and alike
+    )
+
+
+def in_operation(facts: Facts, rows: pd.DataFrame) -> str:
+    """` in ALLREDUCE, call 880`: what the first of them waited in; its number alone, where the
+    word is cut off in all of them."""
+    calls = _calls(facts, rows)
+    for _, call in calls.iterrows():
+        found = _OPERATION.search(str(call["text"]))
+        if found:
+            number = "" if pd.isna(call["count"]) else f", call {int(call['count']):,}"
+            return f" in {found[1]}{number}"
+    told = calls["count"].dropna()
+    return f" in call {int(told.iloc[0]):,}" if len(told) else ""
+
+
+def said_if_elsewhere(facts: Facts, rows: pd.DataFrame, behind: int, inside: str) -> str:
+    """That it waits itself, in a collective that no other is in, where it says so."""
+    own = in_operation(facts, rows[(rows["rank"] == behind).fillna(value=False)])
+    if not own or not inside or own == inside:
+        return ""
+    return f" It waits itself,{own}: it skipped a collective, or the others called an extra one."
+
+
+def said_if_apart(facts: Facts, rows: pd.DataFrame) -> str:
+    """That the ranks do not wait in the same collective, where their lines show it."""
+    calls = _calls(facts, rows)
+    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
+    calls = calls[calls["count"].notna() & calls["rank"].notna() & whole_line]
+    ranks = calls.groupby("text", observed=True)["rank"].unique()
+    if len(ranks) < 2:
+        return ""
+    said = " They wait in different ones: of several process groups, or out of step."
+    fewest, most = ranks.str.len().min(), ranks.str.len().max()
+    if len(ranks) > 2 or fewest > 1 or most == 1:
+        return said
+    odd = ranks[ranks.str.len() == 1]
+    what = str(odd.index[0]).split(", Timeout")[0]
+    return f"{said} Rank {int(odd.iloc[0][0])} alone waits in {what}."
+
+
+def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:
+    """Whether it was the first of its group: nothing went through before."""
+    return bool((_calls(facts, rows)["count"] == 1).all())
+
+
+def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:
+    """The events of these problems: their `count` is the number of the collective."""
+    told = facts.run.told
+    same = (told["kind"] == Kind.PROBLEM) & told["name"].isin(rows["kind"])
+    told = told[same.to_numpy(dtype=bool)]  # what an exception quotes of it has no number
+    mine = told.set_index(["source", "line"]).index.isin(rows.set_index(["source", "line"]).index)
+    return told[mine]
+
+
+def size_of_job(facts: Facts) -> int | None:
+    """How many ranks the job has, as it says or as its layout multiplies to."""
+    layout = layout_of_job(facts)
+    sequence = _told(facts).get("sequence_parallel_size", 1)
+    sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)
+    return layout.world_size or math.prod(one or 0 for one in sizes) or None
+
+
+def layout_of_job(facts: Facts) -> Layout:
+    return layout_of(_told(facts), facts.run.meta, pipeline=facts.is_pipeline)
+
+
+def _told(facts: Facts) -> dict[str, Any]:
+    """The settings of the launch that ended."""
+    return config(facts.run.as_told, ended_launch(facts.run))
