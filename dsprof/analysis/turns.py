@@ -32,7 +32,7 @@ def turns(
     if steps.empty:
         return pd.DataFrame(columns=list(COLUMNS))
     before = steps.assign(step=steps["step"] - 1)
-    asked = pd.concat([before[_KEY], steps[_KEY], _others(run, steps)]).drop_duplicates()
+    asked = pd.concat([before[_KEY], steps[_KEY], *_others(run, steps)]).drop_duplicates()
     moments = run.moments(asked, ranks, outer=outer)
     mine = moments["engine"] == steps["engine"].iloc[0]
     whole = moments[mine & (moments["what"] == STEP)]
@@ -62,9 +62,10 @@ def _ends(foreign: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(what=PHASE, path="step", begin=end, seconds=0.0)
 
 
-def _others(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
+def _others(run: Run, steps: pd.DataFrame) -> list[pd.DataFrame]:
     """Steps of other engines that may have been under way meanwhile: one of them may have ended
-    later."""
+    later, and one more on either side, since some ranks end a step before the last one does.
+    """
     segment, engine = steps["segment"].iloc[0], steps["engine"].iloc[0]
     every = run.steps[run.steps["segment"] == segment]
     own = every[every["engine"] == engine].sort_values("step")
@@ -76,8 +77,8 @@ def _others(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
         at = rows["at"].to_numpy()
         for step, end in zip(steps["step"], steps["at"], strict=True):
             first, last = np.searchsorted(at, [np.datetime64(since[step]), np.datetime64(end)])
-            found.append(rows.iloc[max(0, first - 1) : last + 2])
-    return pd.concat(found)[_KEY] if found else steps[_KEY][:0]
+            found.append(rows.iloc[max(0, first - 1) : last + 2][_KEY])
+    return found
 
 
 def _of_rank(
@@ -86,6 +87,7 @@ def _of_rank(
     """For each wanted step of a rank one row of it, and its parts."""
     ends = whole["begin"] + (whole["seconds"] * 1e9).round().astype("int64")
     end_of = dict(zip(whole["step"].astype(int), ends.astype(int), strict=True))
+    steps = pd.MultiIndex.from_frame(parts[["engine", "step"]])
     found = []
     for place in range(len(whole)):
         row = whole.iloc[[place]]
@@ -94,7 +96,8 @@ def _of_rank(
         if step not in wanted or begin is None:
             continue
         inside = parts["begin"].between(begin, end, inclusive="left")
-        lost = parts["begin"].eq(UNKNOWN) & parts["step"].eq(step)
+        met = steps[inside].append(pd.MultiIndex.from_frame(row[["engine", "step"]]))
+        lost = parts["begin"].eq(UNKNOWN) & steps.isin(met)  # it may lie in any turn of its step
         some = parts[inside | lost].assign(step=step)
         found += [row.assign(begin=begin, seconds=(end - begin) * 1e-9), some]
     return found
