@@ -68,8 +68,7 @@ def _others(run: Run, steps: pd.DataFrame) -> list[pd.DataFrame]:
     """
     segment, engine = steps["segment"].iloc[0], steps["engine"].iloc[0]
     every = run.steps[run.steps["segment"] == segment]
-    own = every[every["engine"] == engine].sort_values("step")
-    ends = own.set_index("step")["at"]
+    ends = every[every["engine"] == engine].set_index("step")["at"]
     since = ends.shift().fillna(ends)
     found = []
     foreign = every[every["engine"] != engine].sort_values("at")

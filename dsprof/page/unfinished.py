@@ -42,7 +42,7 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
         if one.get("segment") == segment and one.get("rank") in ranks
     ]
     last = _last_steps(facts, launch)
-    if last.empty or (last["last"] - last["first"]).max() > _APART:
+    if (last["last"] - last["first"]).max() > _APART:
         return None
     moments = facts.run.moments(_since(last, segment), ranks=[one["rank"] for one in launch])
     ends = _ends(moments, last)
@@ -52,7 +52,7 @@ def unfinished_step(facts: Facts, ranks: Sequence[int]) -> Unfinished | None:
         late = late_of(facts.run.meta, one)
         begin = int(ends["end"].get(one["rank"], 0))
         known = _left(one, stands.get(str(one["source"])), begin, late)
-        if known is not None and known.until > known.begin:
+        if known is not None:
             left[int(one["rank"])] = known
     if any(one.begin >= one.end for known in left.values() for one in known.open):
         return None  # all were ended by an unseen hand
@@ -98,14 +98,15 @@ def _ends(moments: pd.DataFrame, last: pd.DataFrame) -> pd.DataFrame:
 
 def _left(process: Mapping[str, Any], stands: Stood | None, begin: int, late: int) -> Left | None:
     """What is known of a rank; `begin` is 0 if it is not known when its step before ended."""
-    if process.get("ended"):
-        return Left(begin, int(process["ended_at"]) - late) if begin else None
-    if stands is None or not (begin and stands.phase_at):
+    if not begin:
         return None
-    until, at = stands.until, max(stands.phase_at, begin)
+    if process.get("ended"):
+        return Left(begin, int(process["ended_at"]) - late)
+    if stands is None or not (stands.phase_at and stands.since):
+        return None
+    until, at = stands.until, stands.phase_at
     found = [] if stands.over else [Stretch(at, until, stands.phase, stands.class_)]
     if stands.call:
         path = f"{stands.phase}/{stands.call}" if found else stands.call
-        called = max(stands.call_at, begin)
-        found.append(Stretch(called, until, path, str(Class.COMMUNICATION)))
+        found.append(Stretch(stands.call_at, until, path, str(Class.COMMUNICATION)))
     return Left(begin, until, tuple(found), at)

@@ -44,12 +44,11 @@ def record(
 def test_a_turn_is_from_one_end_of_the_engines_step_to_the_next(tmp_path: Path) -> None:
     record(tmp_path)
     run = load(tmp_path)
-    steps = run.steps[(run.steps["engine"] == 0) & run.steps["step"].isin([5, 6])]
-    moments = turns(run, steps, {1})
+    moments = turns(run, own(run, 2, 5, 6), {1})
     whole = moments[moments["what"] == STEP]
-    assert whole["seconds"].round(6).tolist() == [0.04, 0.04]
+    assert whole["seconds"].round(6).tolist() == [0.04, 0.04, 0.04]
     assert set(moments["rank"]) == {1}
-    for step in (5, 6):
+    for step in (2, 5, 6):
         paths = moments.loc[moments["step"].eq(step) & moments["seconds"].gt(0), "path"].tolist()
         assert paths == ["", "forward of engine 1", "forward of engine 1", "forward"]
     assert [is_foreign(path) for path in ("forward", "forward of engine 1")] == [False, True]
@@ -178,6 +177,21 @@ def test_calls_that_nobody_knows_when_are_of_the_turns_of_their_own_step(tmp_pat
     assert list(zip(lost["step"], lost["path"], strict=True)) == [
         (4, "all_reduce"), (6, "all_reduce of engine 1"),
     ]  # fmt: skip
+
+
+def test_calls_that_nobody_knows_when_are_told_of_a_step_of_which_nothing_else_is(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path, header(world=1))
+    reduce = writer.name("all_reduce")
+    for step in range(1, 6):
+        at = 100 * step * MS
+        writer.collective(reduce, 0, at, at, MS, step, count=9, flags=THINNED)
+        write(writer, ("step", 0, step, 100 * step, 100 * step + 40))
+        write(writer, ("step", 1, step, 100 * step + 40, 100 * step + 90))
+    writer.close()
+    run = load(tmp_path)
+    assert turns(run, own(run, 3))["begin"].eq(UNKNOWN).sum() == 1
 
 
 def test_the_first_step_of_an_engine_has_no_turn(tmp_path: Path) -> None:
