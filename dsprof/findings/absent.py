@@ -8,7 +8,6 @@ import pandas as pd
 
 from dsprof.events import Class
 from dsprof.findings.ends import gave_up
-from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.last_seen import last_seen
@@ -64,7 +63,7 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
 def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
     """Where it stood and the others waited, as far as their recordings tell."""
     one = _stood_alone(facts, absent)
-    every = stood(facts, whole(absent["segment"].iloc[0]) or 0)
+    every = stood(facts, int(absent["segment"].iloc[0]))
     missed = [other for other in every if other.source in set(absent["source"])]
     if one is None and len(absent) > 1:
         places = f" {_sentence(said_of_all(missed))}" if missed else ""
@@ -118,7 +117,7 @@ def _stood_alone(facts: Facts, absent: pd.DataFrame) -> Stood | None:
     if len(absent) != 1:
         return None
     row = absent.iloc[0]
-    told = stood(facts, whole(row["segment"]) or 0)
+    told = stood(facts, int(row["segment"]))
     mine = (one for one in told if one.source == row["source"] and one.phase and not one.call)
     return next((one for one in mine if one.rank is not None), None)
 

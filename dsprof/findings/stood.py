@@ -94,8 +94,6 @@ def stood(facts: Facts, segment: int) -> list[Stood]:
 
 def stood_of(facts: Facts, row: pd.Series[Any]) -> Stood | None:
     """Where the process of this problem stood."""
-    if pd.isna(row["segment"]):
-        return None
     told = stood(facts, int(row["segment"]))
     return next((one for one in told if one.source == row["source"]), None)
 
@@ -104,7 +102,7 @@ def said_of_dead(facts: Facts, row: pd.Series[Any]) -> str:
     """A sentence behind a blank: where a process that died stood, or all of a launch, if the
     problem is theirs, or if it had stood there for long: another may be what it waited for.
     """
-    if pd.isna(row["segment"]) or row["kind"] not in _UNCLOSED:
+    if row["kind"] not in _UNCLOSED:
         return ""
     one = stood_of(facts, row)
     if pd.isna(row["rank"]) or (one and one.seconds is not None and one.seconds > WAITED):

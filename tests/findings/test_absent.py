@@ -59,6 +59,11 @@ def test_several_ranks_that_did_not_come_are_named_and_where_they_were() -> None
     assert "Ranks 1 and 2 were in data, one of them since 12:00:10 UTC." in found.summary
 
 
+def test_of_several_ranks_that_did_not_come_it_may_not_be_known_where_they_were() -> None:
+    found = one(run_of(ended(0, seconds=40.0), process(1), process(2)), "hang")
+    assert "before that one, without a message. Their stacks (py-spy" in found.summary
+
+
 def test_where_nobody_was_seen_to_end_it_is_not_said_that_anybody_did() -> None:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER}}
     run = run_of(process(0, **waits), process(1, **inside("data", "data")))
@@ -72,6 +77,16 @@ def test_a_rank_that_was_stopped_is_said_to_be() -> None:
     assert "and still is. It is stopped, by a signal (SIGSTOP) or in a debugger." in found.summary
     assert found.title.endswith(": rank 1 is stopped (SIGSTOP, or a debugger)")
     assert [advice.setting for advice in found.advice] == ["kill -CONT 101"]
+
+
+@pytest.mark.parametrize(("seconds", "stopped"), [(700.0, False), (700.0, True), (80.0, True)])
+def test_a_rank_between_phases_that_is_stopped_or_there_for_long_surely_hangs(
+    seconds: float, *, stopped: bool
+) -> None:
+    """Long is what no evaluation of another module takes."""
+    seen = LATER + int((seconds - 40) * 1e9)
+    found = hang(alive_at=seen, stopped=stopped, **inside("step", "optimizer", over=True))
+    assert (found.confidence, "it may only do" in found.summary) == ("high", False)
 
 
 def test_how_long_others_waited_is_told_by_one_clock() -> None:

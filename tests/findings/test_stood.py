@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dsprof.findings.facts import Facts
 from dsprof.findings.stood import said_of_all, stood
+from dsprof.recording.launches import NOT_FOUND
+from dsprof.run import from_events
 from tests.findings.plants import one
-from tests.run.test_unclosed import LATER, inside, killed, process, run_of
+from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
+
+
+def said(*processes: dict[str, Any]) -> str:
+    return said_of_all(stood(Facts(run_of(*processes)), 0))
 
 
 def test_what_a_rank_was_in_that_was_killed_is_told_and_for_how_long() -> None:
@@ -59,6 +67,89 @@ def test_of_many_places_those_of_most_ranks_are_told() -> None:
     most = [process(n, **inside(f"stage {n // 3}")) for n in range(30)]
     said = said_of_all(stood(Facts(run_of(*most)), 0))
     assert (said.count(";"), said.endswith("; 18 more elsewhere")) == (4, True)
+
+
+@pytest.mark.parametrize("at", [None, 40.0])
+def test_since_when_a_process_stood_there_is_not_told_where_nobody_knows(at: float | None) -> None:
+    phase = {"phase": {"name": "data", "class": "data", "over": False, "at": 0}}
+    alone = process(0, **phase) if at is None else killed(0, at, 15, **phase)
+    assert said(alone) == "rank 0 was in data"
+
+
+def test_of_a_process_that_was_not_found_it_is_not_known_how_long_it_stood_there() -> None:
+    """It may have been gone for long, or run in a container."""
+    gone = killed(0, 40.0, NOT_FOUND, **inside("data", "data"))
+    assert said(gone) == "rank 0 was in data since 12:00:10 UTC"
+
+
+def test_a_process_that_waits_between_phases_is_not_inside_the_last_one() -> None:
+    waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
+    between = killed(0, 40.0, 15, **waits, **inside("step", over=True))
+    assert said(between) == "rank 0 waited in all_reduce for 20.0 s"
+
+
+def test_a_process_of_which_only_its_call_is_known_is_told_too() -> None:
+    waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER}}
+    assert said(process(0, **waits)) == "rank 0 waited in all_reduce since 12:00:40 UTC"
+
+
+def test_only_processes_of_the_launch_are_told_that_did_not_close_their_recordings() -> None:
+    done = ended(1, **inside("forward"))
+    again = process(2, segment=1, **inside("data"))
+    assert said(process(0, **inside("step")), done, again) == (
+        "rank 0 was in step since 12:00:10 UTC"
+    )
+
+
+def test_of_ranks_at_one_place_the_longest_time_is_told() -> None:
+    ones = [killed(0, 40.0, 15, **inside("data"))]
+    later = {"phase": {"name": "data", "class": "", "over": False, "at": LATER - 10**9}}
+    ones.append(killed(1, 40.0, 15, **later))
+    assert said(*ones) == "ranks 0 and 1 were in data, one of them for 29.9 s"
+
+
+def test_for_how_long_a_process_was_seen_to_stand_there_is_told_by_its_own_clock() -> None:
+    run = run_of(killed(0, 40.0, 15, **inside("data")))
+    run = from_events(run.events, meta=run.meta | {"clocks": {"w0": {"ahead": 5.0}}})
+    (one,) = stood(Facts(run), 0)
+    assert (one.lasted, one.until) == (" for 29.9 s", LATER - 5 * 10**9)
+
+
+def test_when_a_launch_was_over_is_until_when_a_process_stood_there_that_nobody_saw() -> None:
+    (one,) = stood(Facts(run_of(process(0, over_at=LATER, **inside("data")))), 0)
+    assert (one.seconds, one.until, one.silent) == (None, LATER, pytest.approx(29.9))
+
+
+def test_a_process_that_outlived_all_others_was_silent_until_it_was_ended() -> None:
+    gone = killed(0, 40.0, 15, over_at=LATER - 20 * 10**9, **inside("data"))
+    (one,) = stood(Facts(run_of(gone)), 0)
+    assert one.silent == pytest.approx(29.9)
+
+
+@pytest.mark.parametrize(
+    ("sign", "other"),
+    [
+        ("the command ended", {"over_at": LATER}),
+        ("another was last seen", {"alive_at": LATER}),
+        ("the others ended", {"ended": True, "ended_at": LATER}),
+        ("the last of the others began to wait", {"in_flight": {"name": "send", "at": LATER}}),
+    ],
+)
+def test_the_last_that_is_known_of_a_launch_says_what_it_is(sign: str, other: Any) -> None:
+    """By the clock of the process that shows it."""
+    run = run_of(process(0, **inside("data")), process(1, host="w1", **other))
+    run = from_events(run.events, meta=run.meta | {"clocks": {"w1": {"ahead": 10.0}}})
+    one = stood(Facts(run), 0)[0]
+    assert (one.sign, one.silent) == (sign, pytest.approx(19.9))
+
+
+def test_of_an_error_that_a_process_tells_it_is_not_said_where_others_stood() -> None:
+    row = {
+        "kind": "problem", "name": "exception", "text": "ValueError: no", "segment": 0,
+        "engine": 0, "line": 11, "record": 11, "source": "run.log",
+    }  # fmt: skip
+    found = one(run_of(process(0, idle=1.0, **inside("data")), rows=[row]), "rank-died")
+    assert "Before that" not in found.summary
 
 
 def test_processes_of_older_recordings_stood_nobody_knows_where() -> None:
