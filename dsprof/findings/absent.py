@@ -75,6 +75,17 @@ def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
     return f"{_where(one)}{may_work} {_sentence(others) if others else _WAITED[:-1] + '.'}"
 
 
+def waited_themselves(facts: Facts, absent: pd.DataFrame) -> str:
+    """Where the ranks stood that hung, if all of them waited in collectives: then those that ended
+    did not come to these. "" if not.
+    """
+    if absent.empty:
+        return ""
+    every = stood(facts, int(absent["segment"].iloc[0]))
+    waited = [one for one in every if one.call and one.source in set(absent["source"])]
+    return said_of_all(waited) if len(waited) == len(absent) else ""
+
+
 def is_sure(facts: Facts, absent: pd.DataFrame) -> bool:
     """Whether a rank that stood where nothing is recorded stood there for longer than what scripts
     do in such places, or than the others may wait for it.

@@ -9,7 +9,14 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.absent import advice_on, is_outside, is_sure, said_of_absent, who_and_where
+from dsprof.findings.absent import (
+    advice_on,
+    is_outside,
+    is_sure,
+    said_of_absent,
+    waited_themselves,
+    who_and_where,
+)
 from dsprof.findings.call_stacks import callers, said_of_callers
 from dsprof.findings.ends import (
     HANG,
@@ -128,6 +135,8 @@ def hang(facts: Facts) -> list[Finding] | str:
         found = _stuck(row, rows)
     elif _MISSED.match(str(row["text"])):
         found = _missed(rows[rows["text"].astype("str").str.match(_MISSED)])
+    elif waited := waited_themselves(facts, rows[rows["kind"] == "absent"]):
+        found = _left_waiting(row, rows, waited)
     else:
         found = _timed_out(facts, row, rows)
     launches = untold_among(facts.run, row)
@@ -135,6 +144,21 @@ def hang(facts: Facts) -> list[Finding] | str:
         said = f"{found.summary} {said_untold(launches)}"
         found = replace(found, summary=said, confidence="low")
     return [found]
+
+
+def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Finding:
+    """Recordings of others end, and so these did not wait for a rank that hung elsewhere."""
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"Training hung{when(row)}: {waited}",
+        summary="The other recorded ranks ended meanwhile: they left early, or had waited in "
+        "another collective. Medium confidence: recordings do not say which.",
+        steps=step_span(row),
+        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
+        advice=(_ALIKE, _OF_STACK),
+        confidence="medium",
+    )
 
 
 def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

@@ -76,7 +76,7 @@ def missing(
             ways = [(one, _way(one, events, end, WAITED)) for one in still]
         else:
             ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in still]
-        return [(one, way) for one, way in ways if not _may_end_well(one, way)]
+        return _blamed([(one, way) for one, way in ways if not _may_end_well(one, way)])
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
@@ -87,6 +87,13 @@ def _has_timed_out(told: pd.DataFrame) -> bool:
     """Whether a rank waited in a collective for longer than its timeout allows."""
     said = told["text"].astype("str").str.contains(GAVE_UP)
     return bool((said | told["name"].eq("watchdog")).any())
+
+
+def _blamed(ways: list[tuple[Process, Way]]) -> list[tuple[Process, Way]]:
+    """Without those that waited in a collective themselves, where others came to none."""
+    if all(one["in_flight"] for one, way in ways if way == "absent"):
+        return ways
+    return [(one, way) for one, way in ways if way != "absent" or not one["in_flight"]]
 
 
 def _is_stopped(launch: list[Process]) -> bool:

@@ -140,7 +140,7 @@ def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]
         "ended": f"{NONE_CLOSED}, and the launch is over",
         "gone": f"{who} ended without closing its recording",
         "killed": f"{who} was killed while its launch went on",
-        "absent": f"{who}{_place(process)} did not come to the collective the others waited in",
+        "absent": _of_absent(process, who),
         "left": f"{who} ended without an exception",
         "all left": "several processes ended at once, without an exception",
         "left alone": f"{who} ended {_in_order(process)}, and others lost their connection to it",
@@ -150,6 +150,13 @@ def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]
     row = _row(events, process, name, text + code, value)
     rank = pd.NA if way in ("ended", "all left") else process["rank"]
     return row | {"rank": rank, "at": _moment(process, way, row["at"])}
+
+
+def _of_absent(process: Process, who: str) -> str:
+    call = process["in_flight"]
+    if call:
+        return f"{who} waited in {call['name']}, and others ended without it"
+    return f"{who}{_place(process)} did not come to the collective the others waited in"
 
 
 def _place(process: Process) -> str:

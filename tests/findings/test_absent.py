@@ -64,6 +64,22 @@ def test_of_several_ranks_that_did_not_come_it_may_not_be_known_where_they_were(
     assert "before that one, without a message. Their stacks (py-spy" in found.summary
 
 
+@pytest.mark.parametrize("class_", ["data", "checkpoint"])
+def test_what_helps_in_a_phase_is_not_advised_where_it_was_over(class_: str) -> None:
+    long = LATER + 60 * 10**9
+    found = hang(killed=Gone(long, 15), over_at=long, **inside(class_, class_, over=True))
+    assert [advice.setting for advice in found.advice] == [
+        "py-spy dump --pid", "branches that depend on data or rank",
+    ]  # fmt: skip
+
+
+def test_a_process_whose_number_nobody_knows_is_looked_for_by_hand() -> None:
+    for stopped in (True, False):
+        found = hang(alive_at=LATER, stopped=stopped, pid=None, **inside("forward", "compute"))
+        assert found.advice[0].setting == "py-spy dump --pid"
+        assert found.advice[0].to == "of rank 1, while it hangs"
+
+
 def test_where_nobody_was_seen_to_end_it_is_not_said_that_anybody_did() -> None:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER}}
     run = run_of(process(0, **waits), process(1, **inside("data", "data")))

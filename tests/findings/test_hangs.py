@@ -20,6 +20,8 @@ from tests.findings.plants import (
     steps,
 )
 from tests.recording.recorded import CLASSES, MS, header
+from tests.run.test_unclosed import LATER, ended, inside, process
+from tests.run.test_unclosed import run_of as recorded
 
 WATCHDOG = (
     "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
@@ -132,6 +134,30 @@ TIMEOUT = (
     "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
     "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
 )
+
+
+WAITS = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
+
+
+def test_ranks_that_waited_while_the_others_ended_are_not_said_to_have_missed_a_call() -> None:
+    """As where the others had fewer batches."""
+    left = [process(rank, over_at=LATER, **WAITS) for rank in (1, 2)]
+    found = one(recorded(ended(0, seconds=40.0), *left), "hang")
+    assert found.title == (
+        "Training hung after step 10: ranks 1 and 2 waited in all_reduce, one of them since "
+        "12:00:20 UTC"
+    )
+    assert "did not arrive" not in found.title
+    assert found.summary.startswith("The other recorded ranks ended meanwhile: they left early")
+    assert "waited in all_reduce, and others ended without it" in found.evidence[0].text
+    assert (found.ranks, found.confidence) == ((), "medium")
+
+
+def test_of_those_that_others_did_not_wait_for_one_that_waits_itself_is_not_to_blame() -> None:
+    stuck = process(2, **inside("data", "data"))
+    found = one(recorded(ended(0, seconds=40.0), process(1, **WAITS), stuck), "hang")
+    assert found.title.endswith(": rank 2 did not come out of data")
+    assert found.ranks == (2,)
 
 
 def test_a_stuck_watchdog_is_no_collective_that_timed_out(tmp_path: Path) -> None:
