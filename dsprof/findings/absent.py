@@ -76,14 +76,14 @@ def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
 
 
 def waited_themselves(facts: Facts, absent: pd.DataFrame) -> str:
-    """Where the ranks stood that hung, if all of them waited in collectives: then those that ended
-    did not come to these. "" if not.
+    """Where the ranks stood that hung, if they waited in collectives: those that ended did not come
+    to these. "" if not.
     """
     if absent.empty:
         return ""
     every = stood(facts, int(absent["segment"].iloc[0]))
     waited = [one for one in every if one.call and one.source in set(absent["source"])]
-    return said_of_all(waited) if len(waited) == len(absent) else ""
+    return said_of_all(waited)
 
 
 def is_sure(facts: Facts, absent: pd.DataFrame) -> bool:
@@ -129,17 +129,16 @@ def _stood_alone(facts: Facts, absent: pd.DataFrame) -> Stood | None:
         return None
     row = absent.iloc[0]
     told = stood(facts, int(row["segment"]))
-    mine = (one for one in told if one.source == row["source"] and one.phase and not one.call)
+    mine = (one for one in told if one.source == row["source"] and one.phase)
     return next((one for one in mine if one.rank is not None), None)
 
 
 def _where(one: Stood) -> str:
     since = "" if one.silent is None else f" {format_seconds(one.silent)}"
     if one.over:
-        place = f"between phases, after {one.phase}"
-        lasted = one.lasted if one.seconds is not None else ""
+        place = f"between phases, after {one.phase},{one.lasted}"
         return (
-            f"Rank {one.rank} {_VERB[one.is_there]} {place},{lasted}: in the script's own code, or "
+            f"Rank {one.rank} {_VERB[one.is_there]} {place}: in the script's own code, or "
             "in a library's, that is no phase of a recording." + _STOPPED * one.stopped
         ).replace(",:", ":")
     if one.seconds is None:

@@ -51,6 +51,25 @@ def test_a_rank_that_is_in_no_phase_is_said_to_be_between_two() -> None:
     assert found.advice[-1].setting == "branches that depend on data or rank"
 
 
+def test_since_when_a_rank_is_between_two_phases_is_told_where_nobody_saw_it_end() -> None:
+    found = one(run_of(ended(0, seconds=100.0), process(1, **inside("step", over=True))), "hang")
+    assert found.title.endswith(": rank 1 was between phases since 12:00:10 UTC")
+    assert ", after step, since 12:00:10 UTC: in the script's own code" in found.summary
+
+
+def test_when_a_rank_came_to_its_phase_is_not_told_where_nobody_knows() -> None:
+    unknown = {"phase": {"name": "data", "class": "data", "over": False, "at": 0}}
+    found = one(run_of(ended(0, seconds=40.0), process(1, **unknown)), "hang")
+    assert found.summary.startswith("Rank 1 did not come out of data. The others waited")
+
+
+def test_a_process_of_which_nobody_knows_its_rank_is_no_rank_that_did_not_come() -> None:
+    stuck = process(1, **inside("data", "data")) | {"rank": None}
+    found = one(run_of(ended(0, seconds=40.0), stuck), "hang")
+    assert found.title == "Training hung after step 10"
+    assert "None" not in found.summary
+
+
 def test_several_ranks_that_did_not_come_are_named_and_where_they_were() -> None:
     stuck = [process(rank, **inside("data", "data")) for rank in (1, 2)]
     found = one(run_of(ended(0, seconds=40.0), *stuck), "hang")
