@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +32,7 @@ PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step th
 _TURN: Final = 0.1  # seconds between two looks
 _GDB: Final = 60.0  # seconds for gdb, which reads the symbols of Python's own program
 _OWN_WAY: Final = (3, 14)  # the first Python with `sys.remote_exec`
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PROC: Final = Path("/proc")
 _DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
 _TO_TRACE: Final = (
@@ -241,13 +244,10 @@ def _ask(pid: int, lines: Path) -> None:
     else:
         command = _with_gdb(pid, lines)
     try:
-        done = subprocess.run(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GDB, check=False
-        )
+        code, said = _run(command)
     except subprocess.TimeoutExpired as error:
         raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again") from error
-    said = (done.stdout + done.stderr).decode(errors="replace")
-    if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not done.returncode):
+    if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not code):
         return
     if _DENIED.search(said):
         raise _denied(pid)
@@ -255,6 +255,25 @@ def _ask(pid: int, lines: Path) -> None:
         raise DsprofError("is no Python process", f"--pid {pid}", "name a rank, or its launcher")
     last = (said.strip() or "gdb said nothing").splitlines()[-1]
     raise DsprofError(f"cannot be asked: {last}", f"--pid {pid}", "see if gdb can attach to it")
+
+
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command, and all that it said.
+
+    A gdb that ends in the middle of a call would leave the process in that. So no key of our
+    terminal reaches it, no signal ends us meanwhile, and it does not write to a pipe of ours.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        with tempfile.TemporaryFile() as said:
+            done = subprocess.run(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                timeout=_GDB, check=False, start_new_session=True,
+            )  # fmt: skip
+            said.seek(0)
+            return done.returncode, said.read().decode(errors="replace")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _python_of(pid: int) -> tuple[tuple[int, int], str]:
@@ -292,6 +311,8 @@ def _with_gdb(pid: int, lines: Path) -> list[str]:
     call = "((int (*)(void *, void *)) Py_AddPendingCall)"
     first = ("set auto-solib-add off", "set debuginfod enabled off", "set auto-load off")
     then = (
+        "handle all nostop noprint pass",  # none that comes meanwhile ends the call
+        "set unwindonsignal on",
         "sharedlibrary libc",
         "sharedlibrary libpython",
         f"set $page = {page}(0, {size}, 3, 34, -1, 0)",  # to read and write, private, anonymous

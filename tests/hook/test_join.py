@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -99,6 +100,8 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
     assert "2 processes are no longer recorded" in capsys.readouterr().err
     assert all(rank.ended for rank in folder(joined.out / "run"))
     losses = joined.end()
+    if joined.kind != "zero1":
+        return
     alone = Job(tmp_path / "job", joined.kind)
     for mine, its in zip(losses, alone.end(), strict=True):
         many = min(len(mine), len(its))
@@ -163,3 +166,31 @@ def test_without_gdb_it_is_said_that_an_older_python_needs_it(
         assert not join([process.pid], tmp_path / "run")
         process.kill()
     assert "needs gdb for a Python before 3.14, and there is none" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_the_middle_ends_neither_the_call_nor_training(tmp_path: Path) -> None:
+    """A gdb that was interrupted in its call would leave the process there."""
+    counting = (
+        "import time\nn = 0\nwhile True:\n    print(n := n + 1, flush=True)\n    time.sleep(0.01)"
+    )
+    with subprocess.Popen([python("3.12"), "-c", counting], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for after in (0.05, 0.15, 0.25, 0.4):
+            command = [sys.executable, "-m", "dsprof", "attach", "--pid", str(process.pid)]
+            asking = subprocess.Popen(
+                [*command, "--out", str(tmp_path / "run")],
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            while not list(tmp_path.glob("run/.attach/*.py")):
+                assert asking.poll() is None
+                time.sleep(0.005)
+            time.sleep(after)
+            os.killpg(asking.pid, signal.SIGINT)
+            asking.wait(LONG)
+            for file in tmp_path.glob("run/.attach/*"):
+                file.unlink()
+            told = [process.stdout.readline() for _ in range(3)]
+            assert all(told)
+        process.kill()
