@@ -84,13 +84,14 @@ def test_a_wrapped_log_says_what_it_said_on_the_same_lines(
 
 
 @pytest.mark.parametrize("fold", [folded, folded_at_blanks])
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("log", JUDGED, ids=lambda log: log.stem)
 def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
-    log: Path, width: int, fold: Callable[[bytes, int], bytes], tmp_path: Path
+    log: Path, fold: Callable[[bytes, int], bytes], tmp_path: Path
 ) -> None:
+    """At every width its events are those of the whole one, as the test before shows: here, those
+    of a file lead to the same verdict, though on other lines."""
     path = tmp_path / log.name
-    path.write_bytes(fold(log.read_bytes(), width))
+    path.write_bytes(fold(log.read_bytes(), WIDTHS[0]))
     assert verdict(load(path)) == verdict(loaded(log))
 
 

@@ -210,6 +210,7 @@ def test_processes_that_all_skip_their_end_and_whose_command_succeeds_did_not_fa
         run_of(process(0, in_flight=waits, **well), process(1, **well)),
         run_of(ended(0, **well), process(1, **well)),
         run_of(killed(0, 10.1, 15, **well), process(1, **well)),
+        run_of(killed(0, 10.1, 0, 1, **well), killed(1, 10.2, 0, 3, **well)),
     ):
         assert died.findings[0].rule in ("rank-died", "hang")
 
@@ -478,9 +479,10 @@ def test_a_launch_is_not_over_while_its_processes_are_there_though_its_command_i
     run = run_of(process(0, **over, **inside("forward")), process(1, **over, **inside("forward")))
     assert set(run.problems["kind"]) <= {"command"}
     moment = int((START + pd.Timedelta(seconds=12)).value)
-    there = {"over_at": moment, "alive_at": moment, "idle": 2.0}
     waits = {"in_flight": {"name": "all_reduce", "seq": 57, "at": moment}}
-    assert run_of(process(0, **there | waits), process(1, **there)).problems.empty
+    for idle in (2.0, 100.0):
+        there = {"over_at": moment, "alive_at": moment, "idle": idle}
+        assert run_of(process(0, **there | waits), process(1, **there)).problems.empty
 
 
 def test_a_job_beside_another_one_in_the_same_folder_is_not_over_when_that_begins() -> None:
