@@ -136,6 +136,9 @@ def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
     assert (first.rule, first.ranks) == ("rank-died", ())
     assert first.title.startswith("The job ended without a message after step ")
     assert "no process of this launch closed its recording" in first.title
+    for last in range(2):
+        both = [process(rank, **over | {"idle": 1.0 + (rank != last)}) for rank in range(2)]
+        assert run_of(*both).problems["source"].tolist() == [f"rank-{last}"]
 
 
 def killed(
