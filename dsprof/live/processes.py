@@ -46,7 +46,7 @@ class Process:
     Attributes:
         state: `ended`: it closed its recording, or exited with code 0. `died`: it was seen to end
             otherwise, or it ran on this machine, and is gone. `silent`: it has written nothing for
-            long.
+            long, or is gone, and nobody saw how.
         step: the last one that ended, None before the first.
         grown: `time.time()` of when its recording last grew, as far as that was seen.
         operation: the collective that it is, or died, in.
@@ -109,7 +109,7 @@ class Process:
             self.state = "ended"
         elif is_gone and (self.met or self.gone is not None):
             self.state = "died"
-        elif is_silent(idle, self.seconds):
+        elif is_silent(idle, self.seconds) or (is_gone and self.recording.is_gone()):
             self.state = "silent"
         else:
             self.state = "running"
@@ -207,7 +207,11 @@ def _later(died: list[Process]) -> list[Process]:
     """Those of a launch's dead that did not die first."""
     times = [p.gone.at for p in died if p.gone]
     if len(times) == len(died):
-        return [p for p in died if p.gone and p.gone.at > min(times) + AT_ONCE * 1e9]
+        asked = [p for p in died if p.signal == signal.SIGTERM]  # by their launcher, for another
+        asked = asked if len(asked) < len(died) else []
+        return [
+            p for p in died if p in asked or (p.gone and p.gone.at > min(times) + AT_ONCE * 1e9)
+        ]
     waited = [p for p in died if p.operation]
     return waited if len(waited) < len(died) else []
 

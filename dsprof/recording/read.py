@@ -142,7 +142,7 @@ class Recording:
             "killed": killed_at(Path(self.path)),
             "alive_at": time.time_ns() if is_there else None,
             "stopped": is_there and isinstance(pid, int) and is_stopped(pid),
-            "gone": self._is_gone(),
+            "gone": self.is_gone(),
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),
             "phase": self.phase(),
@@ -155,7 +155,7 @@ class Recording:
             return False
         return is_writing(pid, Path(self.path))
 
-    def _is_gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether it is sure that its process is no more; else nothing is known."""
         pid, pids = self.header.get("pid"), self.header.get("pids")
         return isinstance(pid, int) and isinstance(pids, str) and is_gone(pid, pids)

@@ -225,12 +225,18 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, Wa
         return [] if before else [(first, "all left" if at_once else "left")]
     lost = told["text"].astype("str").str.contains(OF_A_PEER)
     well = [one for one in silent if one["killed"].code == 0 or was_interrupted(one)]
-    well += [one for one in launch if was_stopped(one)]
+    well += [one for one in launch if was_stopped(one) or _closed_unseen(one, told)]
     if not well or told.empty or not lost.all() or told["at"].isna().any():
         return []
     first = min(well, key=end_of)
     since = end_of(first) - AT_ONCE * 1e9 * bool(first.get("said_nothing"))  # seen a moment later
     return [(first, "left alone")] if told["at"].min().value > since else []
+
+
+def _closed_unseen(process: Process, told: pd.DataFrame) -> bool:
+    """Whether it closed its recording without a word, and nobody saw with which code it exited."""
+    unseen = process["ended"] and not process.get("killed")
+    return bool(unseen and not (told["source"] == process["source"]).any())
 
 
 def _gone_first(still: list[Process]) -> Process | None:

@@ -143,7 +143,7 @@ def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]
         "absent": _of_absent(process, who),
         "left": f"{who} ended without an exception",
         "all left": "several processes ended at once, without an exception",
-        "left alone": f"{who} ended {_in_order(process)}, and others lost their connection to it",
+        "left alone": f"{who} {_in_order(process)}, and others lost their connection to it",
     }[way]
     name, value = _seen(process, way)
     code = f", with exit code {value}" if name == "exit" and way != "ended" else ""
@@ -168,8 +168,11 @@ def _place(process: Process) -> str:
 
 def _in_order(process: Process) -> str:
     if was_stopped(process):
-        return "by SIGTERM"
-    return "by an interrupt" if was_interrupted(process) else "in good order, with exit code 0"
+        return "ended by SIGTERM"
+    if was_interrupted(process):
+        return "ended by an interrupt"
+    known = "with exit code 0" if process.get("killed") else "as far as its recording tells"
+    return f"ended in good order, {known}"
 
 
 def _moment(process: Process, way: Way, last: pd.Timestamp) -> pd.Timestamp:

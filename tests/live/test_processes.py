@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from dsprof.live.processes import deaths, look_at, process_of
 from dsprof.recording import Recording, launches
+from dsprof.recording.alive import whose_pids
 from tests.live.jobs import Job
 
 
@@ -63,3 +65,27 @@ def test_a_process_that_was_asked_to_end_is_none_that_died(
     look_at([process], now + 100)
     assert process.state == "died"
     assert deaths([process])["name"].to_pylist() == [told]
+
+
+def test_who_was_asked_to_end_is_no_reason_for_what_killed_another_at_the_same_moment(
+    tmp_path: Path,
+) -> None:
+    """A launcher ends the others so soon that no order is seen."""
+    Job(tmp_path, 2).run(1)
+    (tmp_path / launches.FOLDER).mkdir()
+    ranks, now = (
+        [process_of(Recording(path)) for path in sorted(tmp_path.glob("*.dsprof"))],
+        time.time(),
+    )
+    for process, ended_by in zip(ranks, (signal.SIGTERM, signal.SIGKILL), strict=True):
+        process.pid = 1 << 30  # it is gone
+        launches.killed(Path(process.recording.path), int(now * 1e9), ended_by)
+    look_at(ranks, now + 100)
+    assert [process.victim for process in ranks] == [True, False]
+
+
+def test_who_is_surely_gone_does_not_run_however_lately_it_wrote(tmp_path: Path) -> None:
+    Job(tmp_path, 1, pid=1 << 22, pids=whose_pids(), host=os.uname().nodename).run(1)
+    process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
+    process.look(process.grown + 2)
+    assert process.state == "silent"

@@ -346,6 +346,18 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
         assert problems(other) == [("exception", 0, 10)]
 
 
+def test_who_closed_its_recording_is_why_others_lost_it_although_nobody_saw_with_what_code() -> (
+    None
+):
+    """As with `dsprof.attach` in the script, where nobody looks at the processes."""
+    run = lost(run_of(ended(1, 10.1), ended(0, 10.2)), 0, 10.2)
+    first = run.findings[0]
+    assert (first.ranks, first.confidence) == ((1,), "medium")
+    assert " finished before the others after step " in first.title
+    assert "in good order, as far as its recording tells, and others lost" in first.title
+    assert problems(lost(run_of(ended(1, 10.3), ended(0, 10.2)), 0, 10.2)) == [("exception", 0, 10)]
+
+
 def test_workers_that_all_exit_with_one_code_when_their_command_succeeds_did_not_fail() -> None:
     """As Ray's do, with code 1. What a command hides in a pipe it also reports as success."""
     well = {"over_with": 0}
