@@ -91,10 +91,12 @@ def _verdict(run: Run, seen: Overview, processes: Sequence[Process]) -> Verdict 
 
 
 def _failure(run: Run) -> str:
-    """What a log says of the end of the last launch; it may be training by now."""
+    """What a log says of the end of the last launch; it may be training by now, unless its command
+    was seen to end.
+    """
     row = first_failure(run)
     again = row is not None and row["segment"] != run.told["segment"].max()
-    if row is None or again or not row["root_cause"]:
+    if row is None or again or not (row["root_cause"] or row["kind"] == "command"):
         return ""
     fatal = [found.title for found in run.findings if found.rule in {"oom", "rank-died", "hang"}]
     return fatal[0] if fatal else str(row["kind"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -44,7 +45,8 @@ def status_of(
 ) -> tuple[State, str]:
     """State and sentence; `seconds` are of a usual step, `begun`: one was told of."""
     died = [p for p in found.processes if p.state == "died"]
-    if died:
+    asked = all(p.victim or p.signal == signal.SIGTERM for p in died)  # why, the rows may tell
+    if died and not (asked and found.failure):
         return "died", _deaths(died, found.processes)
     if found.failure:
         alive = any(p.state in {"running", "silent"} for p in found.processes)

@@ -9,6 +9,7 @@ import pytest
 from dsprof.live.processes import Process, State
 from dsprof.live.status import Sources, status_of
 from dsprof.recording import Recording
+from dsprof.recording.launches import Gone
 from tests.recording.recorded import record
 
 
@@ -43,6 +44,25 @@ def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
         (), (), processes, 1, closed=False, failure=why, hangs=hangs, exited=False, idle=99.0
     )
     assert status_of(found, None, 1.0, begun=True) == (said, why)
+
+
+@pytest.mark.parametrize(("signal", "blames"), [(15, True), (9, False)])
+def test_of_a_job_that_was_stopped_it_is_said_why_it_stood_still(
+    tmp_path: Path, signal: int, *, blames: bool
+) -> None:
+    """Whom a launcher asked to end is not to blame, but who was killed is."""
+    why = "Training hung after step 20: rank 1 was in data for 30.0 s"
+    processes = [
+        Process(Recording(record(tmp_path, 20, rank)), 0.0, rank, "worker-1", 7, "died")
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.gone = Gone(1, signal)
+    found = Sources(
+        (), (), processes, 0, closed=False, failure=why, hangs=True, exited=False, idle=99.0
+    )
+    state, said = status_of(found, None, 1.0, begun=True)
+    assert (state, said == why) == ("died", blames)
 
 
 def test_what_silent_ranks_are_in_is_said_a_collective_or_a_phase(tmp_path: Path) -> None:
