@@ -22,6 +22,8 @@ _LOADS: Final = ("load-checkpoint", "load_checkpoint")
 _SAVE: Final = ["segment", "engine", "step", "seconds", "source", "line"]
 #: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
+#: An exception is told so soon behind the phase that it ended.
+_AT_ONCE: Final = pd.Timedelta(seconds=0.5)
 #: At least so many stretches without a save must be known to tell what steps take without one.
 _ENOUGH: Final = 5
 
@@ -69,7 +71,19 @@ def _behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     part = ["segment", "engine"]
     last = steps.groupby(part)["step"].max().rename("last").reset_index()
     at = rows[[*part, "step"]].astype("int64").merge(last.astype("int64"), on=part, how="left")
-    return rows[(at["step"] > at["last"]).to_numpy()]
+    rows = rows[(at["step"] > at["last"]).to_numpy()]
+    return rows[~_failed_in(rows, events)]
+
+
+def _failed_in(rows: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
+    """Whether an exception ended it: in a collective inside, its rank may have waited in vain."""
+    told = of_kind(events, Kind.PROBLEM, "exception")
+    if told.empty:
+        return pd.Series(data=False, index=rows.index)
+    first = told.groupby(told["source"].astype("object"))["at"].min()
+    end = rows["at"] + pd.to_timedelta(rows["seconds"].astype("float64"), unit="s")
+    since = rows["source"].astype("object").map(first).astype("datetime64[us]") - end
+    return since.abs() < _AT_ONCE
 
 
 def _by_rank(rows: pd.DataFrame) -> pd.DataFrame:

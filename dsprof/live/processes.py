@@ -68,6 +68,7 @@ class Process:
     reached: bool = False  # its end was read up to once
     met: bool = False  # it was seen to run on this machine
     victim: bool = False  # another one of its launch had died before
+    lost: bool = False  # it is surely gone, and nobody saw how
     gone: Gone | None = None
 
     @property
@@ -105,11 +106,12 @@ class Process:
         is_gone = not there and idle >= _GONE
         if is_gone:
             self.ask()
+        self.lost = is_gone and self.gone is None and self.recording.is_gone()
         if is_gone and self._ended_well():
             self.state = "ended"
         elif is_gone and (self.met or self.gone is not None):
             self.state = "died"
-        elif is_silent(idle, self.seconds) or (is_gone and self.recording.is_gone()):
+        elif self.lost or is_silent(idle, self.seconds):
             self.state = "silent"
         else:
             self.state = "running"

@@ -49,8 +49,7 @@ def status_of(
     if died and not (asked and found.failure):
         return "died", _deaths(died, found.processes)
     if found.failure:
-        alive = any(p.state in {"running", "silent"} for p in found.processes)
-        return "silent" if found.hangs and alive else "died", found.failure
+        return "silent" if found.hangs and _left(found.processes) else "died", found.failure
     end = _end(found, begun=begun)
     if end:
         return "ended", end
@@ -75,11 +74,16 @@ def _end(found: Sources, *, begun: bool) -> str:
 def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:
     first = [p for p in died if not p.victim] or list(died)
     said = [_death(p) for p in sorted(first, key=lambda p: p.rank or 0)[:3]]
-    rest = [p for p in everyone if p.state in {"running", "silent"}]
+    rest = _left(everyone)
     left = f"; {_ranks(rest)} left" if rest else ""
     others = len(died) - len(said)
     more = f", then {count_of(others, 'other rank')}" if others else ""
     return "; ".join(said) + more + left
+
+
+def _left(processes: Sequence[Process]) -> list[Process]:
+    """Those that may still be there."""
+    return [p for p in processes if p.state in {"running", "silent"} and not p.lost]
 
 
 def _death(process: Process) -> str:

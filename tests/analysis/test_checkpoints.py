@@ -17,6 +17,7 @@ from dsprof.analysis.checkpoints import (
     waits_for_saves,
 )
 from dsprof.recording import Writer
+from dsprof.run.table import tidy
 from tests.findings.plants import one, why
 from tests.recording.recorded import CLASSES, MS, header
 from tests.text.said import shown
@@ -159,6 +160,17 @@ def test_a_save_behind_the_last_step_counts_with_the_others(tmp_path: Path) -> N
     assert sorted(found["seconds"]) == pytest.approx([0.04, 0.04, 0.3])
     assert "3 saves took 380 ms in 20 steps" in one(run, "checkpoint-stall").summary
     assert "saving took 300 ms after the last step" in shown(run, 200)
+
+
+def test_a_save_in_which_a_rank_waited_until_it_gave_up_is_none_that_took_that_long(
+    tmp_path: Path,
+) -> None:
+    run = recorded_saves(tmp_path, [5, 15])
+    last = run.told[run.told["step"] == 21].iloc[0]
+    end = last["at"] + pd.Timedelta(seconds=last["seconds"])
+    failed = last.to_dict() | {"kind": "problem", "name": "exception", "step": 20, "at": end}
+    told = tidy(pd.concat([run.told, pd.DataFrame([failed])], ignore_index=True))
+    assert saves(told, run.phases, run.steps)["seconds"].tolist() == pytest.approx([0.04, 0.04])
 
 
 def test_a_save_that_only_ends_the_run_is_told_and_no_stall(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
         (), (), processes, 1, closed=False, failure=why, hangs=hangs, exited=False, idle=99.0
     )
     assert status_of(found, None, 1.0, begun=True) == (said, why)
+    for process in processes:
+        process.lost = True
+    assert status_of(found, None, 1.0, begun=True) == ("died", why)
 
 
 @pytest.mark.parametrize(("signal", "blames"), [(15, True), (9, False)])
