@@ -13,6 +13,8 @@ where the launcher restarts its workers) in this order:
 3. what a GPU stopped of a process; then a collective that timed out: the rank that had enqueued
    least is the one waited for;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
+   Gloo's exception of a rank that waited too long comes before those: the others lose that rank in
+   the same moment, and may say so first.
 
 A completion that InfiniBand flushed says itself that an earlier error had closed the queue: it is
 no cause, even if that error is not in the source.
@@ -256,13 +258,14 @@ def _failures(rows: pd.DataFrame) -> Numbers:
 
 
 def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
-    """1 to 4 as the module says (2.5: what a GPU stopped), the less the likelier the cause; NaN
-    for no cause at all."""
+    """1 to 4 as the module says (2.5: what a GPU stopped; 3.5: gloo gave up), the less the likelier
+    the cause; NaN for no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
     groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _BROKEN)
     found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 2.5, 3.0, 4.0], np.nan)
     victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
+    found[(victim & text.str.contains(GAVE_UP)).to_numpy(dtype=bool)] = 3.5
     stops = (kind == "nan") & text.str.contains("stopping training")
     found[stops.to_numpy(dtype=bool)] = 1.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)

@@ -95,6 +95,17 @@ def test_an_exception_of_waiting_is_of_the_rank_that_did_not_come(said: str) -> 
     assert causes(problem("exception", said, rank=0), problem("absent", "it hangs", rank=1)) == [1]
 
 
+def test_who_gave_up_is_no_victim_of_whom_it_left() -> None:
+    """Gloo's pair of the two fails on both sides, and the other may tell it a moment before."""
+    waited = (
+        "RuntimeError: [/src/gloo/transport/tcp/buffer.cc:78] Timed out waiting 8000ms for recv"
+    )
+    closed = "RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
+    assert causes(
+        problem("exception", closed, rank=0, at=10.0), problem("exception", waited, rank=1, at=10.1)
+    ) == [1]
+
+
 def test_an_exception_about_a_peer_is_a_victim() -> None:
     assert causes(
         problem("exception", "RuntimeError: [pair.cc:553] Connection closed by peer", rank=0),
