@@ -15,6 +15,7 @@ from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
+from dsprof.run.exits import INTERRUPTED
 from dsprof.run.problems import BREAKS_OFF, GAVE_UP, NONE_CLOSED
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def said_of(row: pd.Series[Any]) -> str:
         said = _HUNG[kind]
     else:
         killed = signal_of(row)
-        stopped = text.startswith("KeyboardInterrupt") or killed == "SIGINT"
+        stopped = text.startswith(("KeyboardInterrupt", INTERRUPTED)) or killed == "SIGINT"
         closer = [how for (of, word), how in _CLOSER.items() if of == kind and word in text]
         ended = closer[0] if closer else ENDED[kind]
         said = _STOPPED if stopped else f"was killed by {killed}" if killed else ended
@@ -222,7 +223,8 @@ def _who(row: pd.Series[Any]) -> str:
         return _NO_PROCESS[str(row["kind"])]
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
-    if row["kind"] == "gone" and str(row["text"]).startswith(NONE_CLOSED):
+    whole = row["kind"] == "gone" or row["value"] in (signal.SIGINT, signal.SIGTERM)
+    if whole and str(row["text"]).startswith(NONE_CLOSED):
         return "The job"
     if of_launcher(row):
         return "The launcher" + (f" on {row['host']}" if pd.notna(row["host"]) else "")

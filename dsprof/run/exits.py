@@ -19,6 +19,9 @@ from dsprof.run.table import of_kind
 #: What a script exits with that was asked to end and says so.
 _ASKED: Final = 128 + signal.SIGTERM
 
+#: Begins what is said of a launch that was stopped by hand.
+INTERRUPTED: Final = "an interrupt ended"
+
 #: `Recording.facts` of one.
 Process = Mapping[str, Any]
 

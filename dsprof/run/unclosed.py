@@ -21,9 +21,11 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.launches import FAULTS, OUTLIVED
 from dsprof.run.exits import (
+    INTERRUPTED,
     Process,
     as_seen,
     end_of,
+    is_there,
     last_seen,
     rows_of,
     told_by,
@@ -87,6 +89,7 @@ def _command_failed(
     """Whether their command ended with an error of which no process of theirs tells.
 
     The code is that of its last launch: workers that were started anew have others behind them.
+    Nothing is over if they are still there.
     """
     known = [one for one in launch if one.get("over_with")]
     again = any(
@@ -94,7 +97,9 @@ def _command_failed(
         for one in known
         for other in processes
     )
-    return bool(known) and not again and not told_by(launch, events)["name"].isin(SEVERE).any()
+    if not known or again or any(map(is_there, launch)):
+        return False
+    return not told_by(launch, events)["name"].isin(SEVERE).any()
 
 
 def _of_command(launch: list[Process], events: pd.DataFrame) -> dict[str, Any]:
@@ -111,8 +116,11 @@ def _of_command(launch: list[Process], events: pd.DataFrame) -> dict[str, Any]:
         else "no recorded process was seen to fail: which rank failed, if one did, is unknown"
     )
     name = "command-alone" if alone else "command"
+    said = f"{how}, and {who}"
+    if any(map(was_interrupted, launch)):
+        said = f"{INTERRUPTED} its recorded processes, and {how}"
     step = max((rows_of(events, one)["step"].max() for one in launch), default=pd.NA, key=_step)
-    return _row(events, last, name, f"{how}, and {who}", code) | {
+    return _row(events, last, name, said, code) | {
         "rank": pd.NA, "host": pd.NA, "step": step,
         "at": pd.NaT if over is None else pd.Timestamp(over).floor("us"),
     }  # fmt: skip
