@@ -32,6 +32,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
+from dsprof.findings.mismatched import ALIKE, OF_STACKS, mismatch
 from dsprof.findings.quotes import quoted
 from dsprof.findings.timeouts import (
     all_in_one_call,
@@ -49,10 +50,6 @@ from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks
 
 _CUT: Final = "OpType="  #: what is left of it where a line ends within its name
-_RUNNING: Final = re.compile(
-    r"Rank (\d{1,6}) is running collective: "
-    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
-)
 _MISSED: Final = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
 
 #: How HCCL, the collectives of Ascend, says that one timed out.
@@ -68,12 +65,6 @@ _OF_MISSING: Final = Advice(
     "",
     "look for what failed or took long there",
     "a monitored barrier names them",
-)
-_ALIKE: Final = Advice(
-    "branches that depend on data or rank",
-    "",
-    "the same collectives on every rank",
-    "a rank that skips one leaves the others waiting",
 )
 _OF_PATHS: Final = Advice(
     "NCCL_DEBUG",
@@ -113,11 +104,6 @@ _OF_GLOO: Final = Advice(
 )
 
 
-_OF_STACK: Final = Advice(
-    "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
-)
-
-
 def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
@@ -128,7 +114,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     if row["kind"] not in HANG:
         return []
     if row["kind"] == "desync":
-        return [_mismatch(row)]
+        return [mismatch(facts, row)]
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(HANG)]
     if (rows["kind"] == "stuck").all():
@@ -200,7 +186,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
             *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
-            *((_ALIKE,) if not is_outside(facts, absent) else ()),
+            *((ALIKE,) if not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",
     )
@@ -222,7 +208,7 @@ def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
         return _OF_HCCL
     if said.str.contains(GAVE_UP).all():
         return _OF_GLOO
-    return _OF_STACK if facts.on_cpu else _OF_NCCL  # on a CPU, NCCL has no part in it
+    return OF_STACKS if facts.on_cpu else _OF_NCCL  # on a CPU, NCCL has no part in it
 
 
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
@@ -270,7 +256,7 @@ def _missed(rows: pd.DataFrame) -> Finding:
         ranks=ranks,
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
-        advice=(_OF_MISSING, _ALIKE),
+        advice=(_OF_MISSING, ALIKE),
         confidence="high",
     )
 
@@ -288,27 +274,8 @@ def _gave_up(row: pd.Series[Any]) -> Finding:
         "which rank that is.",
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
-        advice=(_ALIKE,),
+        advice=(ALIKE,),
         confidence="medium",
-    )
-
-
-def _mismatch(row: pd.Series[Any]) -> Finding:
-    """PyTorch compared what ranks called, and ended them before they waited for each other."""
-    told = dict(_RUNNING.findall(str(row["text"])))
-    calls = ", ".join(f"rank {rank} called {operation}" for rank, operation in told.items())
-    same = len(set(told.values())) == 1
-    return Finding(
-        rule="hang",
-        severity=Severity.CRITICAL,
-        title=f"Ranks called collectives that do not match{when(row)}",
-        summary=(f"As the message says, {calls}. " if calls else "")
-        + ("Their tensors, or their turns, differ." * same)
-        + ("One rank skipped a collective, or called an extra one." * (not same)),
-        steps=step_span(row),
-        evidence=(row_evidence(row, quoted(row["text"], 300)),),
-        advice=(_ALIKE,),
-        confidence="high" if calls else "medium",
     )
 
 

@@ -21,6 +21,8 @@ _ASKED: Final = 128 + signal.SIGTERM
 
 #: Begins what is said of a launch that was stopped by hand.
 INTERRUPTED: Final = "an interrupt ended"
+#: And of one in which every rank waited.
+APART: Final = "no rank came out of the collective it waited in, and not all waited in the same"
 
 #: `Recording.facts` of one.
 Process = Mapping[str, Any]

@@ -52,8 +52,9 @@ _LONG: Final = ("evaluation", "generate")
 
 #: How a process went: without a word; by a fault, the first of all; while others waited for it; as
 #: did all of its launch, of which nobody closed its recording. And of those that had closed it:
-#: failed, as one of several at once, or in good order while others still needed it.
-Way = Literal["gone", "killed", "absent", "ended", "left", "all left", "left alone"]
+#: failed, as one of several at once, or in good order while others still needed it. Or it stands
+#: for all, of which each waits in a collective and not all in the same one.
+Way = Literal["gone", "killed", "absent", "ended", "left", "all left", "left alone", "apart"]
 
 
 def missing(
@@ -148,9 +149,25 @@ def _of_none_closed(
         ]
         if blamed:
             return blamed
+    if not absent and _wait_apart(still, events, over or _last_sign(still, events)):
+        return [(still[0], "apart")]
     if not is_over:
         return []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
+
+
+def _wait_apart(launch: list[Process], events: pd.DataFrame, end: int) -> bool:
+    """Whether every rank waits, for so long until `end` that none comes out, and not all in calls
+    of one name: then no rank is missing, but what they call does not match.
+    """
+    calls = [one["in_flight"] for one in launch]
+    since = [int(call["at"] or 0) for call in calls]
+    told = events[(events["segment"] == launch[0]["segment"]).fillna(value=False)]
+    world = told["value"][(told["name"] == "world_size").fillna(value=False)].max()
+    is_every_rank = pd.isna(world) or len(launch) >= world
+    if len({call["name"] for call in calls}) < 2 or not (all(since) and is_every_rank):
+        return False
+    return (end - max(since)) * 1e-9 >= max(PAUSE, _patience(launch, events))
 
 
 def _ended_in_the_middle(launch: list[Process]) -> bool:

@@ -21,6 +21,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.launches import FAULTS, OUTLIVED
 from dsprof.run.exits import (
+    APART,
     INTERRUPTED,
     Process,
     as_seen,
@@ -135,8 +136,8 @@ def _seen(process: Process, way: Way) -> tuple[str, float]:
     gone = process.get("killed")
     if way == "left alone" and not was_interrupted(process):
         return "left", math.nan
-    if way == "absent":
-        return way, math.nan
+    if way in ("absent", "apart"):
+        return ("desync" if way == "apart" else way), math.nan
     if not gone or not (gone.signal or gone.code) or (way == "ended" and gone.signal in FAULTS):
         return "gone", math.nan  # nobody saw it; or a launcher may have killed it in the end
     return ("signal", gone.signal) if gone.signal else ("exit", gone.code)
@@ -151,12 +152,13 @@ def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]
         "absent": _of_absent(process, who),
         "left": f"{who} ended without an exception",
         "all left": "several processes ended at once, without an exception",
+        "apart": APART,
         "left alone": f"{who} {_in_order(process)}, and others lost their connection to it",
     }[way]
     name, value = _seen(process, way)
     code = f", with exit code {value}" if name == "exit" and way != "ended" else ""
     row = _row(events, process, name, text + code, value)
-    rank = pd.NA if way in ("ended", "all left") else process["rank"]
+    rank = pd.NA if way in ("ended", "all left", "apart") else process["rank"]
     return row | {"rank": rank, "at": _moment(process, way, row["at"])}
 
 

@@ -509,6 +509,41 @@ def test_a_launch_is_not_over_while_its_processes_are_there_though_its_command_i
         assert run_of(process(0, **there | waits), process(1, **there)).problems.empty
 
 
+def test_ranks_that_wait_in_different_collectives_hang_though_none_is_missing() -> None:
+    """As where one has fewer batches, and goes to a barrier while the others reduce gradients."""
+    since = int((START + pd.Timedelta(seconds=10.3)).value)
+    calls: list[dict[str, Any]] = [
+        {"in_flight": {"name": name, "seq": 7, "at": since}} for name in ("all_reduce", "barrier")
+    ]
+    seen: dict[str, Any] = {"alive_at": LATER}
+    for run in (
+        run_of(killed(0, 40.0, 15, **calls[0]), killed(1, 40.0, 15, **calls[1])),
+        run_of(process(0, **seen | calls[0]), process(1, **seen | calls[1])),
+    ):
+        assert run.problems["kind"].tolist() == ["desync"]
+        assert run.problems["rank"].isna().all()
+    soon: dict[str, Any] = {"over_at": since + 15 * 10**9}
+    for other in (
+        run_of(process(0, **seen | calls[0]), process(1, **seen | calls[0])),
+        run_of(process(0, idle=30.0, **seen | calls[0]), process(1, idle=30.0, **seen | calls[1])),
+        run_of(killed(0, 25.0, 15, **calls[0] | soon), killed(1, 25.0, 15, **calls[1] | soon)),
+        run_of(process(0, **calls[0]), process(1, **calls[1])),
+    ):
+        assert "desync" not in set(other.problems["kind"])
+
+
+def test_where_a_rank_is_not_recorded_it_may_be_what_all_others_wait_for() -> None:
+    since = int((START + pd.Timedelta(seconds=10.3)).value)
+    waits = [
+        process(rank, alive_at=LATER, in_flight={"name": name, "seq": 7, "at": since})
+        for rank, name in enumerate(("all_reduce", "barrier"))
+    ]
+    world = {"kind": "config", "name": "world_size", "value": 3.0, "segment": 0, "engine": 0,
+             "line": 0, "record": 0, "source": "rank-0", "at": START}  # fmt: skip
+    assert run_of(*waits, rows=[world]).problems.empty
+    assert not run_of(*waits, rows=[world | {"value": 2.0}]).problems.empty
+
+
 def test_a_job_beside_another_one_in_the_same_folder_is_not_over_when_that_begins() -> None:
     rows = [
         {"kind": "metric", "name": "loss", "value": 1.0, "segment": 0, "engine": 0, "line": line,

@@ -1,0 +1,71 @@
+"""Ranks that called collectives that do not match."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Severity
+from dsprof.findings.ends import step_span, when
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.quotes import quoted
+from dsprof.findings.stood import said_of_all, stood
+from dsprof.run.exits import APART
+
+_RUNNING: Final = re.compile(
+    r"Rank (\d{1,6}) is running collective: "
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
+)
+ALIKE: Final = Advice(
+    "branches that depend on data or rank",
+    "",
+    "the same collectives on every rank",
+    "a rank that skips one leaves the others waiting",
+)
+OF_STACKS: Final = Advice(
+    "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
+)
+
+
+def mismatch(facts: Facts, row: pd.Series[Any]) -> Finding:
+    """As PyTorch found, or as the recordings show where each rank waited."""
+    return _waited(facts, row) if str(row["text"]).startswith(APART) else _compared(row)
+
+
+def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
+    every = said_of_all(stood(facts, whole(row["segment"]) or 0))
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"Training hung{when(row)}: ranks waited in different collectives",
+        summary=f"{every[0].upper()}{every[1:]}. Every rank waited, so that none is missing. One "
+        "rank skipped a collective, or called an extra one, as where ranks have unequally many "
+        "batches. Medium confidence: calls of different groups may also wait for a broken link.",
+        steps=step_span(row),
+        evidence=(row_evidence(row, quoted(row["text"], 200)),),
+        advice=(OF_STACKS, ALIKE),
+        confidence="medium",
+    )
+
+
+def _compared(row: pd.Series[Any]) -> Finding:
+    """PyTorch compared what ranks called, and ended them before they waited for each other."""
+    told = dict(_RUNNING.findall(str(row["text"])))
+    calls = ", ".join(f"rank {rank} called {operation}" for rank, operation in told.items())
+    same = len(set(told.values())) == 1
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"Ranks called collectives that do not match{when(row)}",
+        summary=(f"As the message says, {calls}. " if calls else "")
+        + ("Their tensors, or their turns, differ." * same)
+        + ("One rank skipped a collective, or called an extra one." * (not same)),
+        steps=step_span(row),
+        evidence=(row_evidence(row, quoted(row["text"], 300)),),
+        advice=(ALIKE,),
+        confidence="high" if calls else "medium",
+    )

@@ -1,0 +1,23 @@
+"""Ranks that called collectives that do not match."""
+
+from __future__ import annotations
+
+from tests.findings.plants import one
+from tests.run.test_unclosed import LATER, inside, process, run_of
+
+
+def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
+    waits = [
+        process(rank, alive_at=LATER, in_flight={"name": call, "seq": 7, "at": LATER - 28 * 10**9})
+        for rank, call in enumerate(("all_reduce", "barrier"))
+    ]
+    found = one(run_of(waits[0] | inside("backward", "compute"), waits[1]), "hang")
+    assert found.title == "Training hung after step 10: ranks waited in different collectives"
+    assert found.summary.startswith(
+        "Rank 0 waited in all_reduce, inside backward, for 28.0 s; rank 1 waited in barrier for "
+        "28.0 s. Every rank waited, so that none is missing."
+    )
+    assert (found.ranks, found.confidence) == ((), "medium")
+    assert [advice.setting for advice in found.advice] == [
+        "py-spy dump --pid", "branches that depend on data or rank",
+    ]  # fmt: skip
