@@ -142,7 +142,7 @@ def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Findi
         "another collective. Medium confidence: recordings do not say which.",
         steps=step_span(row),
         evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
-        advice=(_ALIKE, _OF_STACK),
+        advice=(ALIKE, OF_STACKS),
         confidence="medium",
     )
 

@@ -229,8 +229,7 @@ def deaths(processes: Iterable[Process]) -> pa.Table:
 
 def _death(process: Process) -> dict[str, Any]:
     inside = f" in {process.place}" if process.place else ""
-    asked = process.victim or process.signal == signal.SIGTERM  # who hung then, `run.missed` tells
-    word = "killed-by-launcher" if asked else "gone"
+    word, value, how = _way_of(process)
     return {
         "segment": process.segment,
         "engine": 0,
@@ -241,10 +240,22 @@ def _death(process: Process) -> dict[str, Any]:
         "kind": "problem",
         "name": word,
         "raw": word,
-        "text": f"process {process.pid} is gone{inside}, its recording was not closed",
+        "value": value,
+        "text": f"process {process.pid} {how}{inside}, its recording was not closed",
         "source": process.recording.path,
         "record": 0,
     }
+
+
+def _way_of(process: Process) -> tuple[str, float | None, str]:
+    """The problem's name, its value, and how that is said."""
+    if process.victim or process.signal == signal.SIGTERM:  # who hung then, `run.missed` tells
+        return "killed-by-launcher", None, "is gone"
+    if process.signal:
+        return "signal", process.signal, f"was ended by signal {process.signal}"
+    if process.gone and process.gone.code:
+        return "exit", process.gone.code, f"exited with code {process.gone.code}"
+    return "gone", None, "is gone"
 
 
 def last_step(file: Path) -> int | None:

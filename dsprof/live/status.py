@@ -46,7 +46,7 @@ def status_of(
     """State and sentence; `seconds` are of a usual step, `begun`: one was told of."""
     died = [p for p in found.processes if p.state == "died"]
     asked = all(p.victim or p.signal == signal.SIGTERM for p in died)  # why, the rows may tell
-    if died and not (asked and found.failure):
+    if died and not (found.failure and (asked or found.hangs)):
         return "died", _deaths(died, found.processes)
     if found.failure:
         return "silent" if found.hangs and _left(found.processes) else "died", found.failure

@@ -50,7 +50,11 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
     for segment, launch in _launches(processes):
         mine = _without_what_it_outlived(list(launch), events)
         went = missing(mine, events, _follows(processes, segment, events))
-        found += [_problem(events, process, way) for process, way in went]
+        found += [
+            row
+            for row in (_problem(events, process, way) for process, way in went)
+            if not _is_known(row, told_by(mine, events))
+        ]
         if not went and _command_failed(mine, events, processes):
             found.append(_of_command(mine, events))
     return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
@@ -120,7 +124,7 @@ def _of_command(launch: list[Process], events: pd.DataFrame) -> dict[str, Any]:
     said = f"{how}, and {who}"
     if any(map(was_interrupted, launch)):
         said = f"{INTERRUPTED} its recorded processes, and {how}"
-    step = max((rows_of(events, one)["step"].max() for one in launch), default=pd.NA, key=_step)
+    step = max((_last_step(rows_of(events, one)) for one in launch), default=pd.NA, key=_step)
     return _row(events, last, name, said, code) | {
         "rank": pd.NA, "host": pd.NA, "step": step,
         "at": pd.NaT if over is None else pd.Timestamp(over).floor("us"),
@@ -169,6 +173,12 @@ def _of_absent(process: Process, who: str) -> str:
     return f"{who}{_place(process)} did not come to the collective the others waited in"
 
 
+def _is_known(row: dict[str, Any], told: pd.DataFrame) -> bool:
+    """Whether who watches the job has told the same of this process."""
+    same = (told["source"] == row["source"]) & (told["name"] == row["name"])
+    return bool(same.any()) and not pd.isna(row["rank"])
+
+
 def _place(process: Process) -> str:
     phase = process.get("phase")
     if not phase:
@@ -194,7 +204,7 @@ def _row(
     events: pd.DataFrame, process: Process, name: str, text: str, value: float
 ) -> dict[str, Any]:
     """A problem behind the last row of a process."""
-    rows = rows_of(events, process)
+    rows = rows_of(events, process).dropna(subset="line")  # others are not of its recording
     last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     return {
         "segment": process["segment"], "engine": 0, "rank": process["rank"],
@@ -202,5 +212,10 @@ def _row(
         "text": text, "source": process["source"], "value": value,
         "line": last.get("line", 0) + 1,  # where its next row would be
         "at": last.get("at", pd.NaT),
-        "step": rows["step"].max() if len(rows) else pd.NA,
+        "step": _last_step(rows),
     }  # fmt: skip
+
+
+def _last_step(rows: pd.DataFrame) -> Any:
+    """The last one that ended: a save behind it has the number of the next one."""
+    return rows["step"][(rows["name"] == "step_seconds").fillna(value=False)].max()

@@ -50,7 +50,7 @@ def test_a_command_that_ended_well_long_before_says_nothing_of_how_its_job_ends(
 
 
 @pytest.mark.parametrize(
-    ("ended_by", "told"), [(signal.SIGTERM, "killed-by-launcher"), (signal.SIGABRT, "gone")]
+    ("ended_by", "told"), [(signal.SIGTERM, "killed-by-launcher"), (signal.SIGABRT, "signal")]
 )
 def test_a_process_that_was_asked_to_end_is_none_that_died(
     tmp_path: Path, ended_by: int, told: str

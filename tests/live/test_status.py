@@ -49,11 +49,16 @@ def test_a_job_that_hangs_has_not_died_while_its_ranks_are_there(
     assert status_of(found, None, 1.0, begun=True) == ("died", why)
 
 
-@pytest.mark.parametrize(("signal", "blames"), [(15, True), (9, False)])
+@pytest.mark.parametrize(
+    ("signal", "hangs", "blames"),
+    [(15, True, True), (15, False, True), (9, False, False), (9, True, True)],
+)
 def test_of_a_job_that_was_stopped_it_is_said_why_it_stood_still(
-    tmp_path: Path, signal: int, *, blames: bool
+    tmp_path: Path, signal: int, *, hangs: bool, blames: bool
 ) -> None:
-    """Whom a launcher asked to end is not to blame, but who was killed is."""
+    """Whom a launcher asked to end is not to blame, but who was killed is, unless that was at last:
+    whoever is stopped (SIGSTOP) cannot end when asked to.
+    """
     why = "Training hung after step 20: rank 1 was in data for 30.0 s"
     processes = [
         Process(Recording(record(tmp_path, 20, rank)), 0.0, rank, "worker-1", 7, "died")
@@ -62,7 +67,7 @@ def test_of_a_job_that_was_stopped_it_is_said_why_it_stood_still(
     for process in processes:
         process.gone = Gone(1, signal)
     found = Sources(
-        (), (), processes, 0, closed=False, failure=why, hangs=True, exited=False, idle=99.0
+        (), (), processes, 0, closed=False, failure=why, hangs=hangs, exited=False, idle=99.0
     )
     state, said = status_of(found, None, 1.0, begun=True)
     assert (state, said == why) == ("died", blames)

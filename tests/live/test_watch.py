@@ -223,6 +223,41 @@ def test_a_rank_that_was_seen_to_be_killed_has_died_although_nobody_watched_it_r
     }
 
 
+def test_a_save_behind_the_last_step_is_no_step_that_ended(tmp_path: Path) -> None:
+    """Its row has the number of the step that never came."""
+    job = Job(tmp_path, 2, launch="one")
+    job.run(3)
+    (tmp_path / FOLDER).mkdir()
+    for writer in job.writers:
+        writer.span(writer.name("checkpoint", 0, "checkpoint"), job._at, job._at + 10**8, 4)
+        writer.flush()
+        killed(Path(writer.path), time.time_ns(), signal.SIGTERM)
+    end(tmp_path, "one", -15)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    for process in watch.feed.processes:
+        process.grown = time.time() - 120
+    picture = watch.refresh()
+    title = next(seen.finding.title for seen in picture.findings)
+    assert title.startswith("The job was killed by SIGTERM after step 3")
+
+
+def test_a_rank_that_exited_with_a_code_is_told_once_and_with_it(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    (tmp_path / FOLDER).mkdir()
+    killed(Path(job.writers[1].path), time.time_ns(), 3 << 8)
+    job.writers[0].close()
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    for process in watch.feed.processes:
+        process.grown = time.time() - 120
+    picture = watch.refresh()
+    assert [(row.rank, row.kind) for row in picture.problems] == [(1, "exit")]
+    assert picture.note == "rank 1 exited with code 3 after step 3"
+    assert picture.findings[0].finding.title.startswith("Rank 1 on node-0 exited with an error")
+
+
 def test_a_rank_of_another_host_that_was_seen_to_exit_with_an_error_has_died(
     tmp_path: Path,
 ) -> None:
