@@ -53,8 +53,11 @@ _LONG: Final = ("evaluation", "generate")
 #: How a process went: without a word; by a fault, the first of all; while others waited for it; as
 #: did all of its launch, of which nobody closed its recording. And of those that had closed it:
 #: failed, as one of several at once, or in good order while others still needed it. Or it stands
-#: for all, of which each waits in a collective and not all in the same one.
-Way = Literal["gone", "killed", "absent", "ended", "left", "all left", "left alone", "apart"]
+#: for all, of which each waits in a collective and not all in the same one; or was asked to end,
+#: after another had failed.
+Way = Literal[
+    "gone", "killed", "absent", "ended", "left", "all left", "left alone", "apart", "asked"
+]
 
 
 def missing(
@@ -72,11 +75,14 @@ def missing(
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
-        least, end = _patience(launch, events), max(ends)
-        if _has_timed_out(told_by(launch, events)):  # whoever did not come took too long
+        least, end, told = _patience(launch, events), max(ends), told_by(launch, events)
+        if _has_timed_out(told):  # whoever did not come took too long
             ways = [(one, _way(one, events, end, WAITED)) for one in still]
         else:
             ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in still]
+        ways = [
+            (one, "asked" if way == "gone" and _was_asked(one, told) else way) for one, way in ways
+        ]
         return _blamed([(one, way) for one, way in ways if not _may_end_well(one, way)])
     first = _gone_first(still)
     if first:
@@ -95,6 +101,12 @@ def _blamed(ways: list[tuple[Process, Way]]) -> list[tuple[Process, Way]]:
     if all(one["in_flight"] for one, way in ways if way == "absent"):
         return ways
     return [(one, way) for one, way in ways if way != "absent" or not one["in_flight"]]
+
+
+def _was_asked(process: Process, told: pd.DataFrame) -> bool:
+    """Whether it was ended by SIGTERM after another had failed, so by its launcher."""
+    failed = told["at"][told["source"] != process["source"]].min()
+    return bool(was_stopped(process) and pd.notna(failed) and failed.value < process["killed"].at)
 
 
 def _is_stopped(launch: list[Process]) -> bool:

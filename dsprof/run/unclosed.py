@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -135,13 +135,16 @@ def _step(step: Any) -> int:
     return -1 if pd.isna(step) else int(step)
 
 
+_NAMES: Final = {"absent": "absent", "apart": "desync", "asked": "killed-by-launcher"}
+
+
 def _seen(process: Process, way: Way) -> tuple[str, float]:
     """The name of the problem and its value: the signal or code, where somebody saw it end."""
     gone = process.get("killed")
     if way == "left alone" and not was_interrupted(process):
         return "left", math.nan
-    if way in ("absent", "apart"):
-        return ("desync" if way == "apart" else way), math.nan
+    if way in _NAMES:
+        return _NAMES[way], math.nan
     if not gone or not (gone.signal or gone.code) or (way == "ended" and gone.signal in FAULTS):
         return "gone", math.nan  # nobody saw it; or a launcher may have killed it in the end
     return ("signal", gone.signal) if gone.signal else ("exit", gone.code)
@@ -157,6 +160,7 @@ def _problem(events: pd.DataFrame, process: Process, way: Way) -> dict[str, Any]
         "left": f"{who} ended without an exception",
         "all left": "several processes ended at once, without an exception",
         "apart": APART,
+        "asked": f"{who} was ended by SIGTERM after another had failed",
         "left alone": f"{who} {_in_order(process)}, and others lost their connection to it",
     }[way]
     name, value = _seen(process, way)

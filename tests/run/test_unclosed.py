@@ -367,6 +367,14 @@ def test_who_closed_its_recording_is_why_others_lost_it_although_nobody_saw_with
     assert problems(lost(run_of(ended(1, 10.3), ended(0, 10.2)), 0, 10.2)) == [("exception", 0, 10)]
 
 
+def test_who_was_asked_to_end_after_another_had_failed_has_not_failed() -> None:
+    failed = lost(run_of(ended(0, 10.2), killed(1, 10.4, 15)), 0, 10.2, "ValueError: planted")
+    assert sorted(problems(failed)) == [("exception", 0, 10), ("killed-by-launcher", 1, 10)]
+    assert failed.problems["severity"].tolist() == ["critical", "warning"]
+    before = lost(run_of(ended(0, 10.5), killed(1, 10.2, 15)), 0, 10.4, "ValueError: planted")
+    assert "killed-by-launcher" not in set(before.problems["kind"])
+
+
 def test_workers_that_all_exit_with_one_code_when_their_command_succeeds_did_not_fail() -> None:
     """As Ray's do, with code 1. What a command hides in a pipe it also reports as success."""
     well = {"over_with": 0}
