@@ -295,10 +295,12 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     rank = rows["rank"].astype("float64").fillna(local)
     anybody = _in_front(told & (kind.isin(("watchdog", "stuck")) | rank.isna()), failure)
     same = told.groupby([failure, rank]).transform("any").fillna(value=False).astype(bool)
+    hung = (told & (kind == "absent")).groupby(failure).transform("any")  # who waited gave up
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
     waited = told & _waited(rows)
     followed |= (kind == "exception") & _in_front(waited, failure, rank)
     followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited, failure)
+    followed |= silent & aborted & hung
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
     return ends
 

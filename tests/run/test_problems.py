@@ -106,6 +106,13 @@ def test_who_gave_up_is_no_victim_of_whom_it_left() -> None:
     ) == [1]
 
 
+def test_who_aborted_because_another_did_not_come_is_no_cause() -> None:
+    """As NCCL's watchdog makes a rank do that waited too long; its recording says nothing of it."""
+    rows = [problem("signal", value=6.0, rank=0), problem("absent", rank=1)]
+    assert causes(*rows) == [1]
+    assert causes(rows[0] | {"value": 11.0}, rows[1]) == [0]
+
+
 def test_an_exception_about_a_peer_is_a_victim() -> None:
     assert causes(
         problem("exception", "RuntimeError: [pair.cc:553] Connection closed by peer", rank=0),
