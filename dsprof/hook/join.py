@@ -242,11 +242,10 @@ def _ask(pid: int, lines: Path) -> None:
         own = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
         command = [program, "-I", "-S", "-c", own, str(pid), str(lines)]
     else:
-        command = _with_gdb(pid, lines)
-    try:
-        code, said = _run(command)
-    except subprocess.TimeoutExpired as error:
-        raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again") from error
+        command = _with_gdb(pid, lines.read_text(encoding="ascii"))
+    code, said = _done(command)
+    if code is None:
+        raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again")
     if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not code):
         return
     if _DENIED.search(said):
@@ -257,21 +256,31 @@ def _ask(pid: int, lines: Path) -> None:
     raise DsprofError(f"cannot be asked: {last}", f"--pid {pid}", "see if gdb can attach to it")
 
 
-def _run(command: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command, and all that it said.
+def _done(command: Sequence[str]) -> tuple[int | None, str]:
+    """A command's exit code, None if it takes too long, and what it said.
 
     A gdb that ends in the middle of a call would leave the process in that. So no key of our
-    terminal reaches it, no signal ends us meanwhile, and it does not write to a pipe of ours.
+    terminal reaches it, no signal ends us meanwhile, and it does not write to a pipe of ours. On
+    SIGTERM gdb lets go of the process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with tempfile.TemporaryFile() as said:
-            done = subprocess.run(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-                timeout=_GDB, check=False, start_new_session=True,
-            )  # fmt: skip
+            process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | {"LC_ALL": "C"},  # its words are looked for below
+            )
+            try:
+                process.wait(_GDB)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                return None, ""
             said.seek(0)
-            return done.returncode, said.read().decode(errors="replace")
+            return process.returncode, said.read().decode(errors="replace")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -290,11 +299,24 @@ def _python_of(pid: int) -> tuple[tuple[int, int], str]:
 
 
 def _denied(pid: int) -> DsprofError:
-    return DsprofError("may not be traced by this user", f"--pid {pid}", _TO_TRACE)
+    """Why a process cannot be traced, or be looked at."""
+    where = f"--pid {pid}"
+    with suppress(OSError):
+        status = _bytes_of(pid, "status")
+        tracer = int(re.search(rb"^TracerPid:\s*(\d+)", status, re.MULTILINE)[1])  # type: ignore[index]
+        if tracer:
+            return DsprofError(f"is traced by process {tracer}", where, "end that, and try again")
+        if not re.search(rb"^State:\s*[ZX]", status, re.MULTILINE):
+            return DsprofError("may not be traced by this user", where, _TO_TRACE)
+    return DsprofError("has ended", where, "see `ps -ef`")
 
 
-def _with_gdb(pid: int, lines: Path) -> list[str]:
+def _with_gdb(pid: int, lines: str) -> list[str]:
     """The command by which gdb adds the pending call.
+
+    A call that fails would raise in training, and `__main__`, where it runs, may have other things
+    by the names of Python's own functions. gdb goes on after a command that failed, and would stop
+    at a signal that arrives while it calls, and leave the process there.
 
     Raises:
         DsprofError: there is no gdb.
@@ -303,21 +325,29 @@ def _with_gdb(pid: int, lines: Path) -> list[str]:
     if gdb is None:
         what = "needs gdb for a Python before 3.14, and there is none"
         raise DsprofError(what, "attach --pid", "install the package gdb on this host")
-    names = f"{{'__name__':'dsprof_joins','__file__':{str(lines)!a}}}"
-    text = f"exec(compile(open({str(lines)!a}).read(),'dsprof','exec'),{names})"
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    text = (
+        f"try: __import__('builtins').exec({lines!a},{{'__name__':'dsprof_joins'}})\n"
+        "except __import__('builtins').Exception: pass\n"
+    )
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     size = len(text) + 1
     page = "((char *(*)(void *, unsigned long, int, int, int, long)) mmap)"
     call = "((int (*)(void *, void *)) Py_AddPendingCall)"
-    first = ("set auto-solib-add off", "set debuginfod enabled off", "set auto-load off")
+    first = (
+        "set auto-solib-add off",
+        "set debuginfod enabled off",
+        "set auto-load off",
+        "set language c",
+        "handle all nostop noprint pass",
+        "handle SIGINT nostop noprint pass",
+    )
     then = (
-        "handle all nostop noprint pass",  # none that comes meanwhile ends the call
         "set unwindonsignal on",
-        "sharedlibrary libc",
+        "sharedlibrary /libc[.-]",  # not libcudnn, which is large
         "sharedlibrary libpython",
         f"set $page = {page}(0, {size}, 3, 34, -1, 0)",  # to read and write, private, anonymous
         f'set {{char[{size}]}}$page = "{quoted}"',
-        f"print {call}((void *) PyRun_SimpleString, $page)",
+        f"print (long) $page > 0 ? {call}((void *) PyRun_SimpleString, $page) : -1",
     )
     options = [("-iex", one) for one in first] + [("-ex", one) for one in then]
     words = [word for option in options for word in option]

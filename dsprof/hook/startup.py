@@ -21,8 +21,7 @@ import sys
 
 # Names of files are bytes: another locale than that of dsprof attach has other letters for them.
 text = getattr(os, "fsdecode", str)
-here, home = os.path.dirname(__file__), text({home!a})
-sys.path[:] = [path for path in sys.path if path != here]
+home = text({home!a})
 
 
 class Home(object):
@@ -84,6 +83,9 @@ class Unrecorded(object):
     find_module = find_spec
 
 
+here = os.path.dirname(__file__)
+sys.path[:] = [path for path in sys.path if path != here]
+
 try:
     wait()
 except Exception as error:
@@ -100,7 +102,7 @@ finally:
     sys.modules.setdefault("sitecustomize", own)
 '''
 
-#: Answers in a file: nothing, or why nothing is recorded. `exec` runs it with our names alone.
+#: Answers in a file: nothing, or why nothing is recorded. It runs with names of its own.
 _JOINED: Final = '''
 
 answer = text({answer!a})
@@ -117,6 +119,10 @@ def join():
     """Record the training of this process, which has already begun."""
     if "torch" not in sys.modules:
         raise ImportError("it has not imported torch")
+    for name in "torch", "deepspeed", "torch.distributed.fsdp":
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            raise ImportError("it is just importing " + name + ": try again")
     attach = sys.modules.get("dsprof.hook.attach")
     before = attach and attach.recorded_in()
     if before and os.path.abspath(before) != os.path.abspath(text({out!a})):
@@ -137,9 +143,12 @@ try:
     {action}()
 except Exception as error:
     tell(str(error))
-with open(answer + ".new", "w") as file:
-    file.write("\\n".join(said))
-os.rename(answer + ".new", answer)
+try:
+    with open(answer + ".new", "w") as file:
+        file.write("\\n".join(said))
+    os.rename(answer + ".new", answer)
+except Exception:  # it would be raised in training
+    pass
 '''
 
 

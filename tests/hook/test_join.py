@@ -17,7 +17,7 @@ from dsprof.errors import DsprofError
 from dsprof.hook import join as joining
 from dsprof.hook.join import join
 from tests.hook.forked import free_port
-from tests.hook.jobs_of import ENVIRONMENT, JOBS, interpreter
+from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, interpreter
 from tests.hook.pythons import python
 from tests.hook.rows import folder
 
@@ -140,6 +140,93 @@ def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
             assert time.monotonic() < until
             time.sleep(0.1)
         process.kill()
+
+
+def goes_on(script: str, out: Path, **environment: str) -> str:
+    """What a process of this script said on standard error, which was asked to be recorded."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not join([process.pid], out)
+        said = process.communicate("", timeout=LONG)[1]
+        assert process.returncode == 0, said
+        return said
+
+
+#: Goes on until its input ends.
+ALIVE = """
+import select, sys
+print(flush=True)
+while not select.select([sys.stdin], [], [], 0.01)[0]: pass
+"""
+
+
+@pytest.mark.parametrize("name", ["compile", "exec", "open", "Exception"])
+def test_names_of_the_script_do_not_meet_ours(name: str, tmp_path: Path) -> None:
+    said = goes_on(f"{name} = None\n{ALIVE}", tmp_path / "run")
+    assert said == "dsprof: nothing is recorded: it has not imported torch\n"
+
+
+def test_a_folder_may_have_any_name_whatever_the_locale_of_the_process(tmp_path: Path) -> None:
+    folder = tmp_path / "a \"b' \\ % $page \u00fc\n{c}"
+    told = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    said = goes_on(ALIVE, folder, **told)
+    assert said == "dsprof: nothing is recorded: it has not imported torch\n"
+    assert not list((folder / ".attach").iterdir())
+
+
+def test_a_process_that_cannot_answer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was deleted meanwhile, or the disk is full."""
+    monkeypatch.setattr(joining, "PATIENCE", 0.0)
+    monkeypatch.setattr(joining, "_answered", lambda _: shutil.rmtree(tmp_path / "run") or [])
+    late = "import time\nprint(flush=True)\ntime.sleep(2)\nfor _ in range(1000): pass"
+    said = goes_on(late, tmp_path / "run")
+    assert said == "dsprof: nothing is recorded: it has not imported torch\n"
+
+
+def test_signals_that_arrive_meanwhile_do_no_harm(tmp_path: Path) -> None:
+    script = f"import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n{LOOP}"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        storm = f"while kill -USR1 {process.pid}; do :; done"
+        with subprocess.Popen(["sh", "-c", storm], stderr=subprocess.DEVNULL) as sending:
+            join([process.pid], tmp_path / "run")
+            sending.kill()
+        assert process.poll() is None
+        process.kill()
+
+
+def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 1\ntouch {tmp_path}/done\n")
+    gdb.chmod(0o755)
+    told = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        words = ["-m", "dsprof", "attach", "--out", tmp_path / "run", "--pid", process.pid]
+        command = [sys.executable, *map(str, words)]
+        with subprocess.Popen(
+            command, env=os.environ | told, start_new_session=True, stderr=subprocess.PIPE
+        ) as asking:
+            until = time.monotonic() + LONG
+            while not (tmp_path / "begun").exists():
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            os.killpg(asking.pid, signal.SIGINT)
+            asking.communicate(timeout=LONG)
+        process.kill()
+    assert (tmp_path / "done").exists()
 
 
 def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
