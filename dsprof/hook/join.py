@@ -26,7 +26,7 @@ from dsprof.errors import DsprofError
 from dsprof.hook.startup import joining
 from dsprof.output import tell
 from dsprof.recording.launches import FOLDER
-from dsprof.recording.layout import SUFFIX
+from dsprof.recording.layout import SUFFIX, stem_of
 
 PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step that is under way
 _TURN: Final = 0.1  # seconds between two looks
@@ -34,6 +34,7 @@ _GDB: Final = 60.0  # seconds for gdb, which reads the symbols of Python's own p
 _OWN_WAY: Final = (3, 14)  # the first Python with `sys.remote_exec`
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PROC: Final = Path("/proc")
+_GONE: Final = ("", "Z", "X")  # states of a process that runs nothing any more
 _DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
 _TO_TRACE: Final = (
     "run as the job's user or as root; in a container, start it with --cap-add SYS_PTRACE; "
@@ -110,21 +111,35 @@ def _make(folder: Path, owner: int) -> None:
 
 def _answered(asked: dict[Rank, Path]) -> list[Rank]:
     """Those that answered that they do it; of the others it is said why not."""
-    _wait(asked.values(), time.monotonic() + PATIENCE)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and not all(
+        answer.exists() or _state(rank.pid) in _GONE for rank, answer in asked.items()
+    ):
+        time.sleep(_TURN)
     well = []
     for rank, answer in asked.items():
         said = _taken(answer)
         if said is None:
-            tell(
-                f"dsprof: process {rank.pid} has not answered within {PATIENCE:g} s: it is in a "
-                f"call of C code, as of a collective that hangs (py-spy dump --pid {rank.pid}). "
-                "Once that returns, it does what it was asked"
-            )
+            tell(f"dsprof: process {rank.pid} {_silence(rank.pid, answer.parent)}")
         elif said:
             tell(f"dsprof: process {rank.pid}: {said}")
         else:
             well.append(rank)
     return well
+
+
+def _silence(pid: int, folder: Path) -> str:
+    """Why a process has not answered."""
+    state = _state(pid)
+    if state in _GONE:
+        return "has ended"
+    since = f"has not answered within {PATIENCE:g} s: "
+    if state in "Tt":
+        return f"{since}it is stopped. Once it goes on, it does what it was asked"
+    return (
+        f"{since}it is in a call of C code, as of a collective that hangs (py-spy dump --pid {pid}),"
+        f" or cannot write to {folder}. Once that returns, it does what it was asked"
+    )
 
 
 def _follow(ranks: Sequence[Rank], folder: Path) -> None:
@@ -151,12 +166,8 @@ def _many(ranks: Sequence[Rank]) -> str:
 
 
 def _is_recorded(rank: Rank, folder: Path) -> bool:
-    return any(folder.glob(f"rank-*.{rank.inner}*{SUFFIX}"))
-
-
-def _wait(answers: Iterable[Path], until: float) -> None:
-    while not all(answer.exists() for answer in answers) and time.monotonic() < until:
-        time.sleep(_TURN)
+    names = (stem_of(path.name) or "" for path in folder.glob(f"rank-*.{rank.inner}*{SUFFIX}"))
+    return any(re.fullmatch(rf"rank-\d+\.{rank.inner}(-\d+)?", name) for name in names)
 
 
 def _taken(answer: Path) -> str | None:
@@ -223,8 +234,21 @@ def _rank(pid: int) -> Rank:
     if ours != its:
         what = "is in a container, or this is one: they share no files"
         raise DsprofError(what, f"--pid {pid}", "run dsprof in the same one")
-    numbers = re.search(rb"^NSpid:(.*)$", _bytes_of(pid, "status"), re.MULTILINE)
-    return Rank(pid, int(numbers[1].split()[-1]) if numbers else pid)
+    pid = int(_status(pid, "Tgid") or pid)  # `htop` shows the numbers of threads, too
+    return Rank(pid, int((_status(pid, "NSpid") or str(pid)).split()[-1]))
+
+
+def _status(pid: int, name: str) -> str:
+    """What Linux says of a process by that name; "" if it says nothing."""
+    with suppress(OSError):
+        found = re.search(rf"^{name}:\s*(.*)$", _bytes_of(pid, "status").decode(), re.MULTILINE)
+        return found[1] if found else ""
+    return ""
+
+
+def _state(pid: int) -> str:
+    """The letter of its state; "" if there is no such process."""
+    return _status(pid, "State")[:1]
 
 
 def _bytes_of(pid: int, name: str) -> bytes:
@@ -286,12 +310,18 @@ def _done(command: Sequence[str]) -> tuple[int | None, str]:
 
 
 def _python_of(pid: int) -> tuple[tuple[int, int], str]:
-    """The version of its Python, (0, 0) if that is not in the name of a file, and the program."""
+    """The version of its Python, (0, 0) if that is not in the name of a file, and the program.
+
+    Raises:
+        DsprofError: it is no Python process, or may not be looked at.
+    """
     try:
         program = str((_PROC / str(pid) / "exe").readlink())
         files = _bytes_of(pid, "maps").decode(errors="replace")
     except OSError as error:
         raise _denied(pid) from error
+    if "python" not in files:
+        raise DsprofError("is no Python process", f"--pid {pid}", "name a rank, or its launcher")
     named = re.search(r"python(\d)\.(\d+)$", program) or re.search(
         r"/libpython(\d)\.(\d+)\w*\.so", files
     )
@@ -300,15 +330,12 @@ def _python_of(pid: int) -> tuple[tuple[int, int], str]:
 
 def _denied(pid: int) -> DsprofError:
     """Why a process cannot be traced, or be looked at."""
-    where = f"--pid {pid}"
-    with suppress(OSError):
-        status = _bytes_of(pid, "status")
-        tracer = int(re.search(rb"^TracerPid:\s*(\d+)", status, re.MULTILINE)[1])  # type: ignore[index]
-        if tracer:
-            return DsprofError(f"is traced by process {tracer}", where, "end that, and try again")
-        if not re.search(rb"^State:\s*[ZX]", status, re.MULTILINE):
-            return DsprofError("may not be traced by this user", where, _TO_TRACE)
-    return DsprofError("has ended", where, "see `ps -ef`")
+    where, tracer = f"--pid {pid}", _status(pid, "TracerPid")
+    if _state(pid) in _GONE:
+        return DsprofError("has ended", where, "see `ps -ef`")
+    if tracer not in ("", "0"):
+        return DsprofError(f"is traced by process {tracer}", where, "end that, and try again")
+    return DsprofError("may not be traced by this user", where, _TO_TRACE)
 
 
 def _with_gdb(pid: int, lines: str) -> list[str]:

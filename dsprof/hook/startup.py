@@ -115,6 +115,12 @@ def tell(why):
     said.append(" ".join(why.split()))
 
 
+def known(attach):
+    if not hasattr(attach, "detach_all"):
+        raise ImportError("it has loaded another dsprof, which cannot do this: " + attach.__file__)
+    return attach
+
+
 def join():
     """Record the training of this process, which has already begun."""
     if "torch" not in sys.modules:
@@ -124,7 +130,7 @@ def join():
         if getattr(spec, "_initializing", False):
             raise ImportError("it is just importing " + name + ": try again")
     attach = sys.modules.get("dsprof.hook.attach")
-    before = attach and attach.recorded_in()
+    before = attach and known(attach).recorded_in()
     if before and os.path.abspath(before) != os.path.abspath(text({out!a})):
         said.append("it is already recorded, in " + before)
         return
@@ -135,7 +141,7 @@ def join():
 def leave():
     """End what is recorded of this process."""
     attach = sys.modules.get("dsprof.hook.attach")
-    if attach is None or not attach.detach_all():
+    if attach is None or not known(attach).detach_all():
         said.append("it was not recorded")
 
 

@@ -187,7 +187,12 @@ def test_a_process_that_cannot_answer_goes_on(
 ) -> None:
     """The folder was deleted meanwhile, or the disk is full."""
     monkeypatch.setattr(joining, "PATIENCE", 0.0)
-    monkeypatch.setattr(joining, "_answered", lambda _: shutil.rmtree(tmp_path / "run") or [])
+
+    def forgotten(_: object) -> list[joining.Rank]:
+        shutil.rmtree(tmp_path / "run")
+        return []
+
+    monkeypatch.setattr(joining, "_answered", forgotten)
     late = "import time\nprint(flush=True)\ntime.sleep(2)\nfor _ in range(1000): pass"
     said = goes_on(late, tmp_path / "run")
     assert said == "dsprof: nothing is recorded: it has not imported torch\n"
@@ -227,6 +232,92 @@ def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
             asking.communicate(timeout=LONG)
         process.kill()
     assert (tmp_path / "done").exists()
+
+
+def test_a_stopped_process_is_said_to_be_and_stays_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "PATIENCE", 0.2)
+    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        assert not join([process.pid], tmp_path / "run")
+        assert "it is stopped. Once it goes on, it does what it" in capsys.readouterr().err
+        assert joining._state(process.pid) == "T"
+        process.kill()
+
+
+def test_the_number_of_a_thread_stands_for_its_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = (
+        "import threading, time\nthread = threading.Thread(target=time.sleep, args=(60,))\n"
+        "thread.daemon = True\nthread.start()\nprint(thread.native_id, flush=True)\n"
+        "while True: time.sleep(0.01)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert not join([int(process.stdout.readline())], tmp_path / "run")
+        assert f"process {process.pid}: it has not imported torch" in capsys.readouterr().err
+        process.kill()
+
+
+def test_a_process_that_has_ended_is_said_to_have(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(DsprofError, match="has ended"):
+            join([process.pid], tmp_path / "run")
+
+
+def test_a_process_that_is_traced_already_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        words = ["gdb", "-nx", "-batch", "-p", str(process.pid), "-ex", "shell sleep 60"]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as gdb:
+            until = time.monotonic() + LONG
+            while f"TracerPid:\t{gdb.pid}" not in Path(f"/proc/{process.pid}/status").read_text():
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert not join([process.pid], tmp_path / "run")
+            gdb.kill()
+        assert f"is traced by process {gdb.pid}" in capsys.readouterr().err
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("modules", "said"),
+    [
+        (
+            "import types; torch = types.ModuleType('torch')",
+            "it is just importing torch: try again",
+        ),
+        (
+            "torch = sys; attach = sys.modules['dsprof.hook.attach'] = type(sys)('attach');"
+            "attach.__file__ = 'there'",
+            "it has loaded another dsprof, which cannot do this: there",
+        ),
+    ],
+    ids=["importing", "another dsprof"],
+)
+def test_what_cannot_be_recorded_now_says_so(
+    modules: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = "import types\nspec = torch.__spec__ = types.SimpleNamespace(_initializing=True)\n"
+    script = f"import sys\n{modules}\n{begun if 'types' in modules else ''}"
+    goes_on(f"{script}sys.modules['torch'] = torch\n{ALIVE}", tmp_path / "run")
+    assert said in capsys.readouterr().err
+
+
+def test_the_recording_of_another_process_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    rank = joining.Rank(421, 42)
+    (tmp_path / "rank-00000.421.dsprof").touch()
+    assert not joining._is_recorded(rank, tmp_path)
+    (tmp_path / "rank-00000.42-2.dsprof").touch()
+    assert joining._is_recorded(rank, tmp_path)
 
 
 def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
