@@ -32,7 +32,7 @@ PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step th
 _TURN: Final = 0.1  # seconds between two looks
 _GDB: Final = 60.0  # seconds for gdb, which reads the symbols of Python's own program
 _OWN_WAY: Final = (3, 14)  # the first Python with `sys.remote_exec`
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OF_TERMINALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _PROC: Final = Path("/proc")
 _GONE: Final = ("", "Z", "X")  # states of a process that runs nothing any more
 _DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
@@ -137,8 +137,8 @@ def _silence(pid: int, folder: Path) -> str:
     if state in "Tt":
         return f"{since}it is stopped. Once it goes on, it does what it was asked"
     return (
-        f"{since}it is in a call of C code, as of a collective that hangs (py-spy dump --pid {pid}),"
-        f" or cannot write to {folder}. Once that returns, it does what it was asked"
+        f"{since}it is in a call of C code, as of a collective that hangs (py-spy dump --pid {pid})"
+        f", or cannot write to {folder}. Once that returns, it does what it was asked"
     )
 
 
@@ -284,10 +284,10 @@ def _done(command: Sequence[str]) -> tuple[int | None, str]:
     """A command's exit code, None if it takes too long, and what it said.
 
     A gdb that ends in the middle of a call would leave the process in that. So no key of our
-    terminal reaches it, no signal ends us meanwhile, and it does not write to a pipe of ours. On
-    SIGTERM gdb lets go of the process.
+    terminal reaches it, or ends us meanwhile, and it does not write to a pipe of ours, whom SIGTERM
+    may end. On SIGTERM gdb lets go of the process.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
     try:
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(  # noqa: S603

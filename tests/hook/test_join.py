@@ -296,8 +296,10 @@ def test_a_process_that_is_traced_already_is_said_to_be(
             "it is just importing torch: try again",
         ),
         (
-            "torch = sys; attach = sys.modules['dsprof.hook.attach'] = type(sys)('attach');"
-            "attach.__file__ = 'there'",
+            (
+                "torch = sys; attach = sys.modules['dsprof.hook.attach'] = type(sys)('attach');"
+                "attach.__file__ = 'there'"
+            ),
             "it has loaded another dsprof, which cannot do this: there",
         ),
     ],
