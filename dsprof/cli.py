@@ -169,7 +169,7 @@ def attach(
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="End what is recorded of --pid.")] = False,
 ) -> None:
-    """Run a training command, or join a running one, and record every rank, for dsprof report."""
+    """Record every rank of a training command, or of a running job."""
     from dsprof.hook.join import join
     from dsprof.hook.launch import run
 
