@@ -136,10 +136,9 @@ def _silence(pid: int, folder: Path) -> str:
     since = f"has not answered within {PATIENCE:g} s: "
     if state in "Tt":
         return f"{since}it is stopped. Once it goes on, it does what it was asked"
-    return (
-        f"{since}it is in a call of C code, as of a collective that hangs (py-spy dump --pid {pid})"
-        f", or cannot write to {folder}. Once that returns, it does what it was asked"
-    )
+    where = f"it is in a call of C code, as of a collective that hangs (py-spy dump --pid {pid})"
+    otherwise = f"Or it cannot write to {folder}"
+    return f"{since}{where}. Once that returns, it does what it was asked. {otherwise}"
 
 
 def _follow(ranks: Sequence[Rank], folder: Path) -> None:
@@ -272,6 +271,8 @@ def _ask(pid: int, lines: Path) -> None:
         raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again")
     if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not code):
         return
+    if "\n$1 = -2\n" in said:
+        raise DsprofError("is just starting or ending", f"--pid {pid}")
     if _DENIED.search(said):
         raise _denied(pid)
     if "No symbol" in said:
@@ -343,7 +344,8 @@ def _with_gdb(pid: int, lines: str) -> list[str]:
 
     A call that fails would raise in training, and `__main__`, where it runs, may have other things
     by the names of Python's own functions. gdb goes on after a command that failed, and would stop
-    at a signal that arrives while it calls, and leave the process there.
+    at a signal that arrives while it calls, and leave the process there. A Python that is ending
+    has nothing left to add a call to.
 
     Raises:
         DsprofError: there is no gdb.
@@ -359,7 +361,8 @@ def _with_gdb(pid: int, lines: str) -> list[str]:
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     size = len(text) + 1
     page = "((char *(*)(void *, unsigned long, int, int, int, long)) mmap)"
-    call = "((int (*)(void *, void *)) Py_AddPendingCall)"
+    call = "((int (*)(void *, void *)) Py_AddPendingCall)((void *) PyRun_SimpleString, $page)"
+    lives = "((int (*)(void)) Py_IsInitialized)"
     first = (
         "set auto-solib-add off",
         "set debuginfod enabled off",
@@ -367,14 +370,16 @@ def _with_gdb(pid: int, lines: str) -> list[str]:
         "set language c",
         "handle all nostop noprint pass",
         "handle SIGINT nostop noprint pass",
+        "handle SIGSEGV SIGBUS stop nopass",  # of our own calls, which are then undone
+        "set unwindonsignal on",
     )
     then = (
-        "set unwindonsignal on",
         "sharedlibrary /libc[.-]",  # not libcudnn, which is large
         "sharedlibrary libpython",
         f"set $page = {page}(0, {size}, 3, 34, -1, 0)",  # to read and write, private, anonymous
         f'set {{char[{size}]}}$page = "{quoted}"',
-        f"print (long) $page > 0 ? {call}((void *) PyRun_SimpleString, $page) : -1",
+        f"set $lives = {lives}()",
+        f"print (long) $page > 0 ? $lives ? {call} : -2 : -1",
     )
     options = [("-iex", one) for one in first] + [("-ex", one) for one in then]
     words = [word for option in options for word in option]

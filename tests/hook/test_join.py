@@ -270,6 +270,23 @@ def test_a_process_that_has_ended_is_said_to_have(tmp_path: Path) -> None:
             join([process.pid], tmp_path / "run")
 
 
+def test_a_python_that_is_over_ends_as_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What C registered for the end of the process runs after Python is gone."""
+    script = (
+        "import ctypes\nadd = ctypes.CDLL(None).__cxa_atexit\n"
+        "for name, seconds in (('sleep', 2), ('perror', None)):\n"
+        "    add(getattr(ctypes.CDLL(None), name), ctypes.c_void_p(seconds), None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        assert not join([process.pid], tmp_path / "run")
+        assert process.wait() == 0
+    assert "is just starting or ending" in capsys.readouterr().err
+
+
 def test_a_process_that_is_traced_already_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,10 +313,7 @@ def test_a_process_that_is_traced_already_is_said_to_be(
             "it is just importing torch: try again",
         ),
         (
-            (
-                "torch = sys; attach = sys.modules['dsprof.hook.attach'] = type(sys)('attach');"
-                "attach.__file__ = 'there'"
-            ),
+            "torch = sys.modules['dsprof.hook.attach'] = type(sys)('a'); torch.__file__ = 'there'",
             "it has loaded another dsprof, which cannot do this: there",
         ),
     ],
