@@ -298,6 +298,11 @@ def is_attached() -> bool:
     return bool(_active.handles)
 
 
+def is_searching() -> bool:
+    """Whether targets are found and recorded from now on."""
+    return _active.search is not None
+
+
 def recorded_in() -> str | None:
     """The folder into which this process is recorded; None if it is not yet, or not at all."""
     return str(_active.recorder.folder) if _active.recorder else None

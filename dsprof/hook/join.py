@@ -25,8 +25,9 @@ from typing import Final, NamedTuple
 from dsprof.errors import DsprofError
 from dsprof.hook.startup import joining
 from dsprof.output import tell
+from dsprof.recording.alive import is_writing
 from dsprof.recording.launches import FOLDER
-from dsprof.recording.layout import SUFFIX, stem_of
+from dsprof.recording.layout import SUFFIX
 
 PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step that is under way
 _TURN: Final = 0.1  # seconds between two looks
@@ -165,8 +166,9 @@ def _many(ranks: Sequence[Rank]) -> str:
 
 
 def _is_recorded(rank: Rank, folder: Path) -> bool:
-    names = (stem_of(path.name) or "" for path in folder.glob(f"rank-*.{rank.inner}*{SUFFIX}"))
-    return any(re.fullmatch(rf"rank-\d+\.{rank.inner}(-\d+)?", name) for name in names)
+    """Whether it is right now: an earlier recording of it may be there, too."""
+    files = folder.glob(f"rank-*.{rank.inner}*{SUFFIX}")
+    return any(is_writing(rank.pid, path) for path in files)
 
 
 def _taken(answer: Path) -> str | None:

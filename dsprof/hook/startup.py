@@ -136,6 +136,8 @@ def join():
         return
     os.environ["DSPROF_OUT"], os.environ["DSPROF_LAUNCH"] = text({out!a}), {launch!a}
     wait()
+    if not said and not sys.modules["dsprof.hook.attach"].is_searching():
+        said.append("it could not begin right now, as in a hook of an optimizer: try again")
 
 
 def leave():

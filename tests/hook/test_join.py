@@ -328,12 +328,36 @@ def test_what_cannot_be_recorded_now_says_so(
     assert said in capsys.readouterr().err
 
 
-def test_the_recording_of_another_process_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    rank = joining.Rank(421, 42)
+def test_an_earlier_recording_is_not_taken_for_one_that_is_under_way(tmp_path: Path) -> None:
+    rank = joining.Rank(os.getpid(), 42)
+    recording = tmp_path / "rank-00000.42.dsprof"
+    recording.touch()
     (tmp_path / "rank-00000.421.dsprof").touch()
     assert not joining._is_recorded(rank, tmp_path)
-    (tmp_path / "rank-00000.42-2.dsprof").touch()
-    assert joining._is_recorded(rank, tmp_path)
+    with recording.open("rb"):
+        assert joining._is_recorded(rank, tmp_path)
+
+
+def test_a_join_in_a_hook_of_an_optimizer_is_told_to_try_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyTorch would raise if its hooks came and went while it calls them."""
+    script = (
+        "import sys, types\nname = 'torch.optim.optimizer'\n"
+        "torch = sys.modules['torch'] = types.ModuleType('torch')\n"
+        "optimizer = sys.modules[name] = types.ModuleType(name)\n"
+        "def profile_hook_step(func):\n"
+        "    def wrapper(): func()\n"
+        "    return wrapper\n"
+        "optimizer.Optimizer = types.SimpleNamespace(profile_hook_step=profile_hook_step)\n"
+        "def hook():\n    " + ALIVE.strip().replace("\n", "\n    ") + "\n"
+        "def calling(func): return hook()\n"
+        "class Step:\n    def __call__(self): hook()\n"
+        "profile_hook_step(Step())()"
+    )
+    said = goes_on(script, tmp_path / "run")
+    assert "cannot begin in a hook of an optimizer" in said
+    assert "it could not begin right now" in capsys.readouterr().err
 
 
 def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
