@@ -274,7 +274,7 @@ def _ask(pid: int, lines: Path) -> None:
     if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not code):
         return
     if "\n$1 = -2\n" in said:
-        raise DsprofError("is just starting or ending", f"--pid {pid}")
+        raise _between(pid)
     if _DENIED.search(said):
         raise _denied(pid)
     if "No symbol" in said:
@@ -305,6 +305,8 @@ def _done(command: Sequence[str]) -> tuple[int | None, str]:
                 process.wait(_GDB)
             except subprocess.TimeoutExpired:
                 process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GDB)
                 return None, ""
             said.seek(0)
             return process.returncode, said.read().decode(errors="replace")
@@ -323,12 +325,18 @@ def _python_of(pid: int) -> tuple[tuple[int, int], str]:
         files = _bytes_of(pid, "maps").decode(errors="replace")
     except OSError as error:
         raise _denied(pid) from error
+    if not files:
+        raise _between(pid)
     if "python" not in files:
         raise DsprofError("is no Python process", f"--pid {pid}", "name a rank, or its launcher")
     named = re.search(r"python(\d)\.(\d+)$", program) or re.search(
         r"/libpython(\d)\.(\d+)\w*\.so", files
     )
     return (int(named[1]), int(named[2])) if named else (0, 0), program
+
+
+def _between(pid: int) -> DsprofError:
+    return DsprofError("is just starting or ending", f"--pid {pid}")
 
 
 def _denied(pid: int) -> DsprofError:

@@ -360,6 +360,19 @@ def test_a_join_in_a_hook_of_an_optimizer_is_told_to_try_again(
     assert "it could not begin right now" in capsys.readouterr().err
 
 
+def test_a_gdb_that_hangs_is_ended_in_good_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text(f"#!/bin/sh\ntrap 'touch {tmp_path}/told; exit' TERM\nwhile :; do :; done\n")
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(joining, "_GDB", 1.0)
+    assert goes_on(ALIVE, tmp_path / "run") == ""
+    assert "did not stop within 1 s (try again)" in capsys.readouterr().err
+    assert (tmp_path / "told").exists()
+
+
 def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not join([process.pid], tmp_path / "run")
