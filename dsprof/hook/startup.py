@@ -129,6 +129,9 @@ def join():
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if getattr(spec, "_initializing", False):
             raise ImportError("it is just importing " + name + ": try again")
+    about = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    if about is not None and about() is not None:
+        raise ImportError("it makes batches for the process that trains: name that one")
     attach = sys.modules.get("dsprof.hook.attach")
     before = attach and known(attach).recorded_in()
     if before and os.path.abspath(before) != os.path.abspath(text({out!a})):

@@ -316,8 +316,13 @@ def test_a_process_that_is_traced_already_is_said_to_be(
             "torch = sys.modules['dsprof.hook.attach'] = type(sys)('a'); torch.__file__ = 'there'",
             "it has loaded another dsprof, which cannot do this: there",
         ),
+        (
+            """torch = sys.modules['torch.utils.data'] = type(sys)('a')
+torch.get_worker_info = dict""",
+            "it makes batches for the process that trains: name that one",
+        ),
     ],
-    ids=["importing", "another dsprof"],
+    ids=["importing", "another dsprof", "worker"],
 )
 def test_what_cannot_be_recorded_now_says_so(
     modules: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
