@@ -254,7 +254,9 @@ def calls_seen(told: pd.DataFrame) -> str:
     if not 0 < seen <= issued:
         return ""
     said = f"saw {seen:,} of {issued:,} collectives, by PyTorch's own count"
-    if seen < issued:
+    if 0 < issued - seen <= len(both):  # one of a rank may be between two of our lines then
+        said += "; the others were under way as the recording ended, or C++ issued them"
+    elif seen < issued:
         said += "; C++ issues the others, and waiting for them counts as the surrounding phase"
     return said
 
