@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from dsprof.errors import DsprofError
+from dsprof.hook import injection
 from dsprof.hook import join as joining
+from dsprof.hook.injection import state_of
 from dsprof.hook.join import join
 from tests.hook.forked import free_port
 from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, interpreter
@@ -121,7 +123,7 @@ def test_each_python_before_3_14_answers_and_goes_on(
         assert f"process {process.pid}: it has not imported torch" in capsys.readouterr().err
         assert process.poll() is None
         process.kill()
-    assert not list((tmp_path / "run" / ".attach").iterdir())
+    assert not (tmp_path / "run").exists()  # it would be empty
 
 
 def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
@@ -179,7 +181,7 @@ def test_a_folder_may_have_any_name_whatever_the_locale_of_the_process(tmp_path:
     told = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     said = goes_on(ALIVE, folder, **told)
     assert said == "dsprof: nothing is recorded: it has not imported torch\n"
-    assert not list((folder / ".attach").iterdir())
+    assert not folder.exists()  # it would be empty
 
 
 def test_a_process_that_cannot_answer_goes_on(
@@ -244,7 +246,7 @@ def test_a_stopped_process_is_said_to_be_and_stays_so(
         process.send_signal(signal.SIGSTOP)
         assert not join([process.pid], tmp_path / "run")
         assert "it is stopped. Once it goes on, it does what it" in capsys.readouterr().err
-        assert joining._state(process.pid) == "T"
+        assert state_of(process.pid) == "T"
         process.kill()
 
 
@@ -372,7 +374,7 @@ def test_a_gdb_that_hangs_is_ended_in_good_order(
     gdb.write_text(f"#!/bin/sh\ntrap 'touch {tmp_path}/told; exit' TERM\nwhile :; do :; done\n")
     gdb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(joining, "_GDB", 1.0)
+    monkeypatch.setattr(injection, "_GDB", 1.0)
     assert goes_on(ALIVE, tmp_path / "run") == ""
     assert "did not stop within 1 s (try again)" in capsys.readouterr().err
     assert (tmp_path / "told").exists()

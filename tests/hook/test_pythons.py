@@ -13,7 +13,7 @@ from tests.hook.pythons import python
 from tests.test_walls import ROOT, imports, inner, module_name, modules
 
 #: What runs in the process of `dsprof attach`, and what a reader of recordings asks for.
-OURS = {"dsprof.hook.launch", "dsprof.hook.deaths", "dsprof.hook.join"}
+OURS = {"dsprof.hook.launch", "dsprof.hook.deaths", "dsprof.hook.join", "dsprof.hook.injection"}
 READ = {"dsprof.recording.read", "dsprof.recording.detail"}
 #: What is used where training has it.
 THEIRS = {"torch", "deepspeed", "pynvml"}
