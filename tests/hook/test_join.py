@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -116,13 +118,10 @@ def test_each_python_before_3_14_answers_and_goes_on(
     version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Here it answers that it trains nothing."""
-    with subprocess.Popen([python(version), "-c", LOOP], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(python(version), LOOP) as process:
         assert not join([process.pid], tmp_path / "run")
         assert f"process {process.pid}: it has not imported torch" in capsys.readouterr().err
         assert process.poll() is None
-        process.kill()
     assert not (tmp_path / "run").exists()  # it would be empty
 
 
@@ -131,9 +130,7 @@ def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(joining, "PATIENCE", 0.2)
     script = "import time\nprint(flush=True)\ntime.sleep(5)\ntime.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, script) as process:
         assert not join([process.pid], tmp_path / "run")
         assert "has not answered within 0.2 s: it is in a call of C code" in capsys.readouterr().err
         answers = tmp_path / "run" / ".attach"
@@ -141,7 +138,18 @@ def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
         while not list(answers.glob(f"*.{process.pid}")):
             assert time.monotonic() < until
             time.sleep(0.1)
-        process.kill()
+
+
+@contextmanager
+def running(program: str, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this script, which has printed a line."""
+    with subprocess.Popen([program, "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def goes_on(script: str, out: Path, **environment: str) -> str:
@@ -202,15 +210,12 @@ def test_a_process_that_cannot_answer_goes_on(
 
 def test_signals_that_arrive_meanwhile_do_no_harm(tmp_path: Path) -> None:
     script = f"import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n{LOOP}"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, script) as process:
         storm = f"while kill -USR1 {process.pid}; do :; done"
         with subprocess.Popen(["sh", "-c", storm], stderr=subprocess.DEVNULL) as sending:
             join([process.pid], tmp_path / "run")
             sending.kill()
         assert process.poll() is None
-        process.kill()
 
 
 def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
@@ -218,9 +223,7 @@ def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
     gdb.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 1\ntouch {tmp_path}/done\n")
     gdb.chmod(0o755)
     told = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, LOOP) as process:
         words = ["-m", "dsprof", "attach", "--out", tmp_path / "run", "--pid", process.pid]
         command = [sys.executable, *map(str, words)]
         with subprocess.Popen(
@@ -232,7 +235,6 @@ def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
                 time.sleep(0.02)
             os.killpg(asking.pid, signal.SIGINT)
             asking.communicate(timeout=LONG)
-        process.kill()
     assert (tmp_path / "done").exists()
 
 
@@ -240,14 +242,11 @@ def test_a_stopped_process_is_said_to_be_and_stays_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joining, "PATIENCE", 0.2)
-    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, LOOP) as process:
         process.send_signal(signal.SIGSTOP)
         assert not join([process.pid], tmp_path / "run")
         assert "it is stopped. Once it goes on, it does what it" in capsys.readouterr().err
         assert state_of(process.pid) == "T"
-        process.kill()
 
 
 def test_the_number_of_a_thread_stands_for_its_process(
@@ -292,9 +291,7 @@ def test_a_python_that_is_over_ends_as_ever(
 def test_a_process_that_is_traced_already_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, LOOP) as process:
         words = ["gdb", "-nx", "-batch", "-p", str(process.pid), "-ex", "shell sleep 60"]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as gdb:
             until = time.monotonic() + LONG
@@ -304,7 +301,6 @@ def test_a_process_that_is_traced_already_is_said_to_be(
             assert not join([process.pid], tmp_path / "run")
             gdb.kill()
         assert f"is traced by process {gdb.pid}" in capsys.readouterr().err
-        process.kill()
 
 
 @pytest.mark.parametrize(
@@ -398,11 +394,8 @@ def test_without_gdb_it_is_said_that_an_older_python_needs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with subprocess.Popen([python("3.12"), "-c", LOOP], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(python("3.12"), LOOP) as process:
         assert not join([process.pid], tmp_path / "run")
-        process.kill()
     assert "needs gdb for a Python before 3.14, and there is none" in capsys.readouterr().err
 
 
@@ -411,9 +404,7 @@ def test_ctrl_c_in_the_middle_ends_neither_the_call_nor_training(tmp_path: Path)
     counting = (
         "import time\nn = 0\nwhile True:\n    print(n := n + 1, flush=True)\n    time.sleep(0.01)"
     )
-    with subprocess.Popen([python("3.12"), "-c", counting], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(python("3.12"), counting) as process:
         for after in (0.05, 0.15, 0.25, 0.4):
             command = [sys.executable, "-m", "dsprof", "attach", "--pid", str(process.pid)]
             asking = subprocess.Popen(
@@ -429,6 +420,6 @@ def test_ctrl_c_in_the_middle_ends_neither_the_call_nor_training(tmp_path: Path)
             asking.wait(LONG)
             for file in tmp_path.glob("run/.attach/*"):
                 file.unlink()
+            assert process.stdout is not None
             told = [process.stdout.readline() for _ in range(3)]
             assert all(told)
-        process.kill()
