@@ -26,6 +26,7 @@ from dsprof.findings.thresholds import (
     NEAR_MODEL,
     REDUCE_PER_GATHER,
     WAITING_EXPLAINS,
+    WAITING_WORTH_NAMING,
 )
 from dsprof.findings.traffic import (
     bucket_bytes,
@@ -64,12 +65,26 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
         found = cause(facts, seconds)
         if found is not None:
             return found
-    return Cause(
-        f"Bandwidth, {_copies(facts)}many small messages and waiting for a slower peer "
-        f"cannot be told apart: {_missing(facts)}, hence medium confidence in the advice.",
-        advice=_without_buffers(facts)
+    return _unknown(facts, seconds)
+
+
+def _unknown(facts: Facts, seconds: float) -> Cause:
+    """None of the causes accounts for it; how much of it is uneven work may still be known."""
+    part = _uneven_part(facts, seconds)
+    advice = (
+        _without_buffers(facts)
         or larger_buckets(facts) + less_traffic(facts)
-        or record(facts, "separates waiting from transfer"),
+        or record(facts, "separates waiting from transfer")
+    )
+    transfer = f"andwidth, {_copies(facts)}many small messages and"
+    apart = f"cannot be told apart: {_missing(facts)}, hence medium confidence in the advice."
+    if part is None:
+        peer = "waiting for a slower peer"
+        return Cause(f"B{transfer} {peer} {apart}", advice=advice, known=False)
+    return Cause(
+        f"{part.sentence} In the rest, b{transfer} more of such waiting {apart}",
+        title=part.title,
+        advice=(*advice, *part.advice),
         known=False,
     )
 
@@ -133,12 +148,19 @@ def _alone(facts: Facts, _: float) -> Cause | None:
 
 
 def _uneven_work(facts: Facts, seconds: float) -> Cause | None:
-    """Ranks that work unequally long, often in turns.
+    """Ranks that work unequally long, often in turns."""
+    return _uneven_part(facts, seconds, at_least=WAITING_EXPLAINS)
 
-    No gain: how far their work can be evened out is not in the recording.
+
+def _uneven_part(
+    facts: Facts, seconds: float, *, at_least: float = WAITING_WORTH_NAMING
+) -> Cause | None:
+    """Uneven work, if it is that part of `seconds`.
+
+    No gain: how far the work can be evened out is not in the recording.
     """
     found = uneven_work(facts, seconds)
-    if found is None or found.seconds < WAITING_EXPLAINS * seconds:
+    if found is None or found.seconds < at_least * seconds:
         return None
     where = f" Most of what that rank does longer is {found.phase}." if found.phase else ""
     why = "all ranks wait for the longest batch, the slowest read or the busiest host of a step"

@@ -26,6 +26,8 @@ NEAR_MODEL: Final = 1.5
 FAR_FROM_MODEL: Final = 3.0
 #: Part of the communication time that waiting must explain to be named as the cause.
 WAITING_EXPLAINS: Final = 0.50
+#: Part of it from which on waiting is named although the rest stays unknown.
+WAITING_WORTH_NAMING: Final = 0.25
 #: The reduction may take that many times the gathering of as many parameters: gradients
 #: in fp32 instead of fp16 (2) and an all-reduce instead of a reduce-scatter (2).
 REDUCE_PER_GATHER: Final = 4.0

@@ -369,8 +369,11 @@ def test_no_overlap_is_promised_to_a_pipeline_for_which_deepspeed_switches_it_of
 MIB = 1 << 20
 
 
-def uneven(folder: Path, late: int, group: str = "0 ranks 0-1", *, loading: bool = False) -> Run:
-    """30 steps of 100 ms, 5 of them an all-reduce; in each, one rank in turn computes `late` ms.
+def uneven(
+    folder: Path, late: int, group: str = "0 ranks 0-1", *, loading: bool = False, transfer: int = 5
+) -> Run:
+    """30 steps of 100 ms, `transfer` of them an all-reduce; in each, one rank in turn computes
+    `late` ms longer.
     With `loading`, that rank also waits 1 us longer for its batch.
     """
     for rank in (0, 1):
@@ -382,8 +385,9 @@ def uneven(folder: Path, late: int, group: str = "0 ranks 0-1", *, loading: bool
         for step in range(1, 31):
             begin = step * 100 * MS
             computing = late if step % 2 == rank else 0
-            arrives, meets = begin + (95 - late + computing) * MS, begin + 95 * MS
-            held_up = meets - arrives + 5 * MS
+            meets = begin + (100 - transfer) * MS
+            arrives = meets - (late - computing) * MS
+            held_up = meets - arrives + transfer * MS
             if loading:
                 writer.span(data, begin - MS, begin - MS + 1_000 * (1 + (computing > 0)), step)
             writer.span(forward, begin, begin + computing * MS, step)
@@ -407,6 +411,22 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
     assert "Most of what that rank does longer is forward." in found.summary
     assert [one.setting for one in found.advice] == ["the ranks' work in forward"]
     assert found.gain is None
+
+
+def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: Path) -> None:
+    """In each step one rank computes 20 ms longer: the mean rank waits 10 beside 12 of transfer."""
+    found = one(uneven(tmp_path, 20, transfer=12), "communication-bound")
+    assert found.title == (
+        "22 % of a step is communication between ranks, at least 45 % of it because their work is "
+        "uneven"
+    )
+    assert "the mean rank 10.0 ms longer. At least that much is uneven work" in found.summary
+    assert "In the rest, bandwidth, many small messages and more of such waiting cannot" in (
+        found.summary
+    )
+    assert found.confidence == "medium"
+    assert found.advice[-1].setting == "the ranks' work in forward"
+    assert len(found.advice) > 1
 
 
 def test_what_takes_next_to_nothing_is_not_named_beside_the_communication(tmp_path: Path) -> None:
