@@ -195,17 +195,18 @@ def _by_work(seconds: np.ndarray) -> _Arrivals:
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
-def _is_felt(seconds: np.ndarray, own: int, late: _Last) -> bool:
+def _is_felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) -> bool:
     """Whether a rank that leads at some boundary delays the others, as far as they are timed where
-    ranks meet: it works longer altogether, or they wait for it there. If its other work makes up
-    for the lead before anybody waits, it is not late.
+    ranks meet: it works longer than any of them altogether, or they wait for it there. If its other
+    work, or the `rest` of theirs that no phase holds, makes up for the lead before anybody waits,
+    it is not late.
     """
     if own == seconds.shape[2]:
         return True
-    work = seconds[:, :, :own].sum(axis=2)
-    longer = _beyond(work, late.group).mean()
+    work = seconds[:, :, :own].sum(axis=2) + rest
+    longer = of_median_rank(work[:, late.group]) - np.delete(work, late.group, axis=1).max(axis=1)
     waits = -_beyond(seconds[:, :, own:], late.group).mean(axis=0)
-    return max(float(longer), float(waits.clip(min=0.0).sum())) * 2 >= late.delay
+    return max(float(longer.mean()), float(waits.clip(min=0.0).sum())) * 2 >= late.delay
 
 
 def _beyond(seconds: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -233,8 +234,8 @@ def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
     return _Arrivals(-seconds[:, :, own:].sum(axis=2), before)
 
 
-def straggler(phases: pd.DataFrame) -> Straggler | None:
-    """The straggler in a table of phases.
+def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggler | None:
+    """The straggler in a table of phases; `rest` is what these leave out (`untimed_by_step`).
 
     None if fewer than two ranks can be compared, if none is ever the only last one and no group is
     clearly apart from the others (if several arrive last together, nobody waits for one of them
@@ -248,7 +249,8 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
     lasts = [(last, way) for way in ways if (last := way.last())]
-    found = [(last, way) for last, way in lasts if _is_felt(seconds, own, last)]
+    beside = 0.0 if rest is None else rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
+    found = [(last, way) for last, way in lasts if _is_felt(seconds, own, beside, last)]
     if not found:
         return None
     last, way = max(found, key=lambda one: one[0].delay)
@@ -328,13 +330,29 @@ def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | Non
         phases: phases by rank, in some of `steps`.
         steps: steps that all ranks end together, so that each has one duration for all ranks.
     """
-    told = where(phases, phases["rank"].notna() & phases["self_seconds"].notna())
-    lasting = steps.drop_duplicates("step").set_index("step")["seconds"]
-    whole = lasting.reindex(np.unique(plain(told["step"]))).mean()
-    by_rank = told.assign(rank=told["rank"].astype("int64")).groupby("rank")
-    rest = whole - by_rank["self_seconds"].sum() / by_rank["step"].nunique()
-    rest = rest.clip(lower=0.0)
+    by_step = untimed_by_step(phases, steps)
+    rest = by_step.mean().clip(lower=0.0).rename_axis("rank")
+    whole = _lasting(steps).reindex(by_step.index).mean()
     return rest if len(rest) and rest.max() >= _WORTH * whole else None
+
+
+def untimed_by_step(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The same in every step, a row each, with a column for each rank. NaN where a rank has no
+    phase in a step, or the duration of a step is unknown.
+    """
+    told = where(phases, phases["rank"].notna() & phases["self_seconds"].notna())
+    (number, step), (ranks, rank) = (places(plain(told[name])) for name in ("step", "rank"))
+    shape = len(number), len(ranks)
+    visit = step * shape[1] + rank
+    seconds = numbers(told["self_seconds"])
+    held, rows = (np.bincount(visit, by, math.prod(shape)) for by in (seconds, None))
+    held = np.where(rows > 0, held, np.nan).reshape(shape)
+    whole = _lasting(steps).reindex(number).to_numpy(dtype=float)
+    return pd.DataFrame(whole[:, None] - held, index=number, columns=ranks)
+
+
+def _lasting(steps: pd.DataFrame) -> pd.Series[float]:
+    return steps.drop_duplicates("step").set_index("step")["seconds"]
 
 
 def _cube(

@@ -23,7 +23,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, layout_of
-from dsprof.analysis.ranks import Straggler, compared_steps, straggler
+from dsprof.analysis.ranks import Straggler, compared_steps, straggler, untimed_by_step
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
 from dsprof.findings.job import Job
@@ -258,7 +258,8 @@ class Facts(Job):
         """The slowest rank; None if ranks cannot be compared, as stages of a pipeline cannot."""
         if self.is_pipeline:
             return None
-        return straggler(apart_from_saves(self.compared))
+        rest = untimed_by_step(self.compared, self.series) if self.run.is_recording else None
+        return straggler(apart_from_saves(self.compared), rest)
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.ranks import Straggler, straggler, untimed_by_step
 from dsprof.findings.facts import Facts
 from dsprof.findings.thresholds import SPIKES_ABOVE_CHANCE, STRAGGLER_HELD, WAITING_EXPLAINS
 from dsprof.units import format_seconds, format_share
@@ -21,7 +21,9 @@ def late_in(facts: Facts, steps: pd.DataFrame, longer: float) -> Straggler | Non
     if facts.is_pipeline:
         return None
     phases = main_phases(steps, facts.run.phases)
-    late = straggler(apart_from_saves(phases[phases["rank"].notna()]))
+    phases = phases[phases["rank"].notna()]
+    rest = untimed_by_step(phases, steps) if facts.run.is_recording else None
+    late = straggler(apart_from_saves(phases), rest)
     if late is None or late.delay < WAITING_EXPLAINS * longer:
         return None
     usual = late.held >= STRAGGLER_HELD and late.above_chance >= SPIKES_ABOVE_CHANCE

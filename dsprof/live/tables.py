@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps, told_once
-from dsprof.analysis.ranks import Straggler, straggler, untimed
+from dsprof.analysis.ranks import Straggler, straggler, untimed, untimed_by_step
 from dsprof.events import CLASSES, Class
 from dsprof.findings.ranks import stands_out
 from dsprof.live.judged import Place, RankBars
@@ -164,7 +164,8 @@ def _who_is_late(
     """Who waits for whom, in a sentence."""
     if told["name"].astype("str").str.match(r"pipe_|(?:forward|backward)[-_](?:send|recv)").any():
         return None, "the stages of a pipeline do different work: they are not compared"
-    found, now = straggler(told), straggler(_last_steps(told, _JUST))
+    beside = untimed_by_step(told, main_steps(run.steps)) if run.is_recording else None
+    found, now = straggler(told, beside), straggler(_last_steps(told, _JUST), beside)
     if found is None or now is None:
         return None, _NOBODY[min(told["rank"].nunique(), 2)]
     steps = main_steps(run.steps)["seconds"]

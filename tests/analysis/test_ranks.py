@@ -16,6 +16,7 @@ from dsprof.analysis.ranks import (
     straggler,
     uneven,
     untimed,
+    untimed_by_step,
 )
 
 
@@ -160,6 +161,49 @@ def test_a_rank_whose_other_work_makes_up_for_its_lead_before_anybody_waits_is_n
     assert found.delay == pytest.approx(0.001)
 
 
+def each_step(*ranks: tuple[float, float]) -> pd.DataFrame:
+    """20 steps of 1 s: how long each rank computes, and how long it is in a collective."""
+    return table(
+        *(
+            row
+            for step in range(20)
+            for rank, (forward, meeting) in enumerate(ranks)
+            for row in (
+                (step, rank, "forward", "compute", forward),
+                (step, rank, "allreduce", "communication", meeting),
+            )
+        )
+    )
+
+
+def beside(phases: pd.DataFrame) -> pd.DataFrame:
+    """What the phases leave of these steps."""
+    return untimed_by_step(phases, pd.DataFrame({"step": range(20), "seconds": 1.0}))
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [(0.6, 0.1), (0.9, 0.1)],
+        [(0.3, 0.1), (0.3, 0.7), (0.9, 0.1), (0.9, 0.1)],
+    ],
+)
+def test_a_rank_is_not_late_if_another_works_as_long_where_nothing_is_timed(
+    ranks: list[tuple[float, float]],
+) -> None:
+    phases = each_step(*ranks)
+    assert straggler(phases) is not None
+    assert straggler(phases, beside(phases)) is None
+
+
+def test_a_rank_is_late_although_the_others_have_some_time_that_is_not_timed() -> None:
+    phases = each_step((0.3, 0.4), (0.8, 0.1))
+    found = straggler(phases, beside(phases))
+    assert found is not None
+    assert found.group == (1,)
+    assert found.delay == pytest.approx(0.5)
+
+
 def test_ranks_that_wait_for_each_other_in_turns_within_a_step_are_late_where_they_are() -> None:
     found = straggler(in_two_phases(0.21, 0.21))
     assert found is not None
@@ -282,6 +326,15 @@ def test_what_no_timer_of_a_rank_holds_is_the_rest_of_its_step() -> None:
     rest = untimed(late.assign(self_seconds=late["self_seconds"].mask(work, 1.0)), steps)
     assert rest is not None
     assert rest.to_dict() == pytest.approx({0: 0.1, 1: 0.5})
+
+
+def test_the_rest_of_each_step_is_unknown_where_a_rank_or_the_step_has_no_time() -> None:
+    steps = pd.DataFrame({"step": [0, 1, 2], "seconds": [1.75, np.nan, 2.0]})
+    phases = two_ranks(3)
+    rest = untimed_by_step(phases[(phases["rank"] == 0) | (phases["step"] == 0)], steps)
+    assert rest.to_numpy() == pytest.approx(
+        np.array([[0.25, 0.25], [np.nan, np.nan], [0.5, np.nan]]), nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("seconds", [1.5, 1.4, np.nan])
