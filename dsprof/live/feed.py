@@ -191,7 +191,7 @@ class Feed:
             for key, (process, tables) in list(waiting.items()):
                 table = self._next(process, tables)
                 if table is None:
-                    process.reached = True
+                    process.read_up()
                     del waiting[key]
                     continue
                 new = True

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dsprof.errors import DsprofError
+from dsprof.events import Kind
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
+from dsprof.recording.alive import is_silent
 from dsprof.recording.launches import (
     AT_ONCE,
     FAULTS,
@@ -34,8 +36,6 @@ from dsprof.recording.stream import end_of_rows
 
 State = Literal["running", "silent", "ended", "died"]
 
-_QUIET: Final = 10.0  # seconds
-_STEPS: Final = 5
 _GONE: Final = 1.0  # seconds without a row before anybody asks whether a process is there
 
 
@@ -48,7 +48,8 @@ class Process:
             otherwise, or it ran on this machine, and is gone. `silent`: it has written nothing for
             long, or is gone, and nobody saw how.
         step: the last one that ended, None before the first.
-        grown: `time.time()` of when its recording last grew, as far as that was seen.
+        grown: `time.time()` of when its recording last grew by more than samples of GPUs, as far as
+            that was seen.
         operation: the collective that it is, or died, in.
         phase: the outermost phase that it is in, "no phase" between two; None if unknown.
         gone: how it ended; None where nobody who started it saw that, or it closed its recording.
@@ -62,7 +63,7 @@ class Process:
     state: State = "running"
     step: int | None = None
     seconds: float = 0.0  # of its last step
-    at: Any = None  # time of its last row
+    at: Any = None  # time of its last row of training
     operation: str | None = None
     phase: str | None = None
     reached: bool = False  # its end was read up to once
@@ -77,8 +78,9 @@ class Process:
 
     def took(self, table: pa.Table) -> None:
         """Rows that it wrote."""
-        if not pc.any(pc.greater(table["line"], 0)).as_py():
-            return  # its header
+        table = table.filter(pc.and_(pc.greater(table["line"], 0), _of_training(table)))
+        if not len(table):
+            return  # its header, or samples of GPUs, which it writes while it stands still
         self.at = pc.max(table["at"]).as_py() or self.at
         if self.reached:  # else it is what had been written when nobody looked
             self.grown = time.time()
@@ -88,6 +90,12 @@ class Process:
         if len(ends):
             self.step = max(self.step or 0, int(ends["step"][-1].as_py() or 0))
             self.seconds = float(ends["seconds"][-1].as_py() or 0.0)
+
+    def read_up(self) -> None:
+        """All that it had written has been read: its file is no older than samples of GPUs are."""
+        if not self.reached:
+            self.grown -= self.recording.sampled_for
+        self.reached = True
 
     def look(self, now: float) -> None:
         """Find out what became of it."""
@@ -153,14 +161,8 @@ class Process:
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
 
 
-def is_silent(idle: float, step: float) -> bool:
-    """Whether it is long that nothing was written: 10 s, or five steps if those are longer.
-
-    Args:
-        idle: seconds since anything was.
-        step: seconds of a usual step, 0 if unknown.
-    """
-    return idle >= max(_QUIET, _STEPS * step)
+def _of_training(table: pa.Table) -> pa.ChunkedArray:
+    return pc.not_equal(table["kind"].cast(pa.string()), str(Kind.GPU))
 
 
 def process_of(recording: Recording, file: Path | None = None) -> Process:

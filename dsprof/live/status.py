@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsprof.live.picture import State
-from dsprof.live.processes import Process, is_silent
+from dsprof.live.processes import Process
+from dsprof.recording.alive import is_silent
 from dsprof.recording.launches import Gone, signal_name
 from dsprof.text.words import count_of
 from dsprof.units import format_ranks, format_seconds

@@ -1,12 +1,16 @@
-"""Whether the process of a recording is there."""
+"""Whether the process of a recording is there, and whether it goes on."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from dsprof.recording.layout import stem_of
+
+_QUIET: Final = 10.0  # seconds
+_STEPS: Final = 5
 
 
 def whose_pids() -> str:
@@ -66,3 +70,13 @@ def _is_link_to(link: Path, recording: Path) -> bool:
         return mine[0] == mine[1] and link.samefile(file)
     except (OSError, ValueError):  # ValueError: a link without a name
         return False
+
+
+def is_silent(idle: float, step: float) -> bool:
+    """Whether it is long that nothing was written: 10 s, or five steps if those are longer.
+
+    Args:
+        idle: seconds since anything was.
+        step: seconds of a usual step, 0 if unknown.
+    """
+    return idle >= max(_QUIET, _STEPS * step)

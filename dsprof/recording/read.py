@@ -19,6 +19,7 @@ from dsprof.events import Class
 from dsprof.recording.alive import is_gone, is_stopped, is_writing
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
+from dsprof.recording.pace import Pace
 from dsprof.recording.stream import Portion, Stream
 from dsprof.recording.table import Array, Names, Origin, events_of
 from dsprof.recording.wall_clock import Clock
@@ -55,6 +56,7 @@ class Recording:
         self.ended = False
         self.names = Names()
         self.clock = Clock(*_anchor(self.header))
+        self._pace = Pace(_anchor(self.header)[0])
         self._origin = Origin(self.header)
         self._told = False
 
@@ -80,6 +82,7 @@ class Recording:
         for portion in self._stream.read():
             self.names.define(portion.rows, portion.kinds)
             self.clock.define(portion.rows, portion.kinds)
+            self._pace.see(portion.rows, portion.kinds)
             self.ended |= portion.rows[-ROW] == RowKind.END
             yield portion
 
@@ -121,6 +124,15 @@ class Recording:
         class_ = self.names.class_.get(name, Class.OTHER)
         return {"name": path, "class": str(class_), "over": over, "at": since}
 
+    @property
+    def sampled_for(self) -> float:
+        """Seconds by which the newest row is younger than the newest one of training: meanwhile the
+        process has only sampled the GPUs of its node.
+        """
+        _, _, called = self._stream.in_flight()
+        _, since, _ = self._stream.phase()
+        return self._pace.behind(max(called, since))
+
     def close(self) -> None:
         self._stream.close()
 
@@ -143,7 +155,7 @@ class Recording:
             "alive_at": time.time_ns() if is_there else None,
             "stopped": is_there and isinstance(pid, int) and is_stopped(pid),
             "gone": self.is_gone(),
-            "idle": time.time() - self._stream.written,
+            "idle": time.time() - self._stream.written + self.sampled_for,
             "in_flight": self.in_flight(),
             "phase": self.phase(),
         }

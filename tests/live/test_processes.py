@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from dsprof.live.processes import deaths, look_at, process_of
@@ -24,7 +25,9 @@ def test_a_process_that_had_stopped_writing_long_before_anybody_looked_does_not_
     process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
     long_ago = datetime.now(UTC) - timedelta(minutes=10)
     process.grown = long_ago.timestamp() - 30  # a file system may tell late of what is mapped
-    rows = {"line": [1], "at": [long_ago.replace(tzinfo=None)], "name": ["loss"]}
+    rows = {
+        "line": [1], "at": [long_ago.replace(tzinfo=None)], "name": ["loss"], "kind": ["metric"],
+    }  # fmt: skip
     process.took(pa.table(rows))
     process.look(time.time())
     assert (process.grown, process.state) == (long_ago.timestamp(), "silent")
@@ -32,6 +35,25 @@ def test_a_process_that_had_stopped_writing_long_before_anybody_looked_does_not_
     process.took(pa.table(rows))
     process.look(time.time())
     assert process.state == "running"
+
+
+def test_a_process_that_only_samples_gpus_is_silent(tmp_path: Path) -> None:
+    """A thread of it does, every two seconds, while training stands still."""
+    job = Job(tmp_path, 1)
+    job.run(1)
+    writer = job.writers[0]
+    later = time.perf_counter_ns() + 600 * 10**9
+    writer.gpu(writer.name("power"), 300.0, 1, 0, writer.name("GPU-0"), later)
+    writer.flush()
+    process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
+    rows = process.recording.follow()
+    process.took(rows)
+    process.read_up()
+    process.look(time.time())
+    assert process.state == "silent"
+    grown = process.grown
+    process.took(rows.filter(pc.equal(rows["kind"].cast(pa.string()), "gpu")))
+    assert process.grown == grown
 
 
 @pytest.mark.parametrize(("since", "state"), [(0.0, "ended"), (-3600.0, "silent")])
