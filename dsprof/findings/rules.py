@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from dsprof.events import GRAVITY
+from dsprof.events import GRAVITY, Severity
 from dsprof.findings import (
     calls,
     checkpoints,
@@ -30,6 +30,7 @@ from dsprof.findings import (
     shares,
     small_messages,
     spikes,
+    still,
     throttled,
     throughput,
     trust,
@@ -55,6 +56,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "oom": oom.oom,
     "rank-died": failures.rank_died,
     "hang": hangs.hang,
+    "standing-still": still.standing_still,
     "earlier-failure": earlier.earlier_failure,
     "network-fallback": network.network_fallback,
     "communication-bound": communication.communication_bound,
@@ -103,6 +105,8 @@ _OF_A_STEP: Final = (
 
 #: Findings that ended the run come before all that only slowed it.
 _ENDED: Final = ("oom", "rank-died", "hang")
+#: So does what may have ended it, unless that is a mere note.
+_MAY_HAVE: Final = "standing-still"
 #: What will end it comes before what as severely slows it.
 _WILL_END: Final = ("memory-growth",)
 #: What the run has left behind is no verdict on it.
@@ -191,13 +195,17 @@ def _verdict_first(found: list[Finding]) -> list[Finding]:
     return [verdict, *(one for one in found if one is not verdict)]
 
 
+def _may_have_ended(finding: Finding) -> bool:
+    return finding.rule == _MAY_HAVE and finding.severity is not Severity.INFO
+
+
 def _cost(finding: Finding) -> tuple[bool, int, bool, bool, bool, float]:
     """Sorts the dearest first; of several notes, good news before details.
 
     Costs that read the same leave the order of `RULES`: a cause comes before what shows it.
     """
     return (
-        finding.rule not in _ENDED,
+        not (finding.rule in _ENDED or _may_have_ended(finding)),
         GRAVITY[finding.severity],
         finding.rule not in _WILL_END,
         finding.rule == _PAST,

@@ -11,11 +11,14 @@ from dsprof.findings.advice import record
 from dsprof.findings.evidence import phase_evidence, whole
 from dsprof.findings.facts import NO_TIMERS, Facts
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.still import stillness
 from dsprof.findings.thresholds import (
     DOUBTED_STEPS,
     UNACCOUNTED_WARNING,
 )
 from dsprof.units import format_seconds, format_share
+
+_NOTHING = "Nothing holds this run back"
 
 #: Doubts that leave the time of a step and its parts alone.
 _ASIDE = ("last-micro-throughput", "subgroup-bandwidth")
@@ -112,10 +115,12 @@ def _unknown(facts: Facts) -> str | None:
 
 def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:
     silent = f" Not judged: {', '.join(abstained)}." if abstained else ""
+    still = stillness(engines[0])
+    said = f"{still.said}; before that, nothing held this run back" if still else _NOTHING
     return Finding(
         rule="healthy",
         severity=Severity.INFO,
-        title=f"Nothing holds this run back: {'; '.join(map(_busy, engines))}",
+        title=f"{said}: {'; '.join(map(_busy, engines))}",
         summary=f"{' '.join(map(_parts, engines))} All but {format_share(UNACCOUNTED_WARNING)} at "
         f"most is accounted for, and no other rule found anything to fix.{silent}",
         evidence=tuple(

@@ -114,7 +114,7 @@ class Watch:
         from dsprof.live.drawn import whole_of
 
         begun = time.monotonic()
-        self._whole = whole_of(self.run(), self.feed.processes)
+        self._whole = whole_of(self.run(watched=True), self.feed.processes)
         self._judged_at = time.monotonic()
         self._judging_took = self._judged_at - begun
         self.stale = False
@@ -140,11 +140,13 @@ class Watch:
 
         write_page(self.run(), path)
 
-    def run(self) -> Run:
-        """All that is kept of the run."""
+    def run(self, *, watched: bool = False) -> Run:
+        """All that is kept of the run. `watched`: what it says is shown beside a clock that goes
+        on, so it need not say for how long no step has ended.
+        """
         with self._lock:
             table = self._store.sample()
-        return self._run(table)
+        return self._run(table, watched=watched)
 
     def bars_of(self, rank: int) -> list[Bar]:
         """The last steps of one rank."""
@@ -163,12 +165,12 @@ class Watch:
     def close(self) -> None:
         self.feed.close()
 
-    def _run(self, table: pa.Table) -> Run:
+    def _run(self, table: pa.Table, *, watched: bool) -> Run:
         from dsprof.run import Run
         from dsprof.run.table import frame_of
 
         with self._lock:  # a report is written while the feed finds more
-            facts = {**self.feed.facts, **self._facts}
+            facts = {**self.feed.facts, **self._facts, "watched": watched}
         return Run(frame_of(table), meta=facts, grammar=self.grammar)
 
     def _judge(self) -> None:
@@ -178,7 +180,7 @@ class Watch:
         with self._lock:
             table = self._store.recent()
             everything = self._store.holds_only(table)
-        run = self._run(table)
+        run = self._run(table, watched=True)
         self._recent = recent_of(run, self.feed.processes)
         self._remember_bars()
         self.stale = not everything

@@ -152,11 +152,9 @@ def _of_none_closed(
         return []
     absent = [process for process in still if not process["in_flight"]]
     if len(absent) < len(still):
-        end, least = over or _last_sign(still, events), _patience(still, events)
-        ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in absent]
         blamed = [
             (one, way)
-            for one, way in ways
+            for one, way in _ways(absent, still, events, over or _last_sign(still, events))
             if way == "absent" or (over and not (ended_by_signal(one) or is_there(one)))
         ]
         if blamed:
@@ -166,6 +164,30 @@ def _of_none_closed(
     if not is_over:
         return []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
+
+
+def _ways(
+    absent: list[Process], launch: list[Process], events: pd.DataFrame, end: int
+) -> list[tuple[Process, Way]]:
+    """How those went that waited in no collective, while others of their launch did."""
+    least = _patience(launch, events)
+    return [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in absent]
+
+
+def awaited(launch: list[Process], events: pd.DataFrame) -> list[Process]:
+    """Those of a launch which still is there that the others have waited for by now for longer than
+    a step, or what they are in, may take. All of them where each waits and their calls differ.
+
+    Whether they hang is known after `IDLE`.
+    """
+    still = [process for process in launch if not process["ended"]]
+    absent = [process for process in still if not process["in_flight"]]
+    end = _last_sign(still, events)
+    if not absent and _wait_apart(still, events, end):
+        return still
+    if len(absent) == len(still) or _is_stopped(launch):
+        return []
+    return [one for one, way in _ways(absent, still, events, end) if way == "absent"]
 
 
 def _wait_apart(launch: list[Process], events: pd.DataFrame, end: int) -> bool:
