@@ -30,6 +30,10 @@ UNSEEN: Final = (
     "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other"
 )
+#: How torch hands on what was raised elsewhere, behind which it quotes the traceback.
+_QUOTES: Final = re.compile(
+    r"[\w.]+: Caught \w+ (in [^\n]{1,200}?)\.?\nOriginal Traceback \(most recent call last\):\n"
+)
 #: Names of `events.PROBLEMS`, and how exceptions begin that are more than "exception".
 _KINDS: Final = {
     "oom": r"[\w.]*OutOfMemoryError\b|RuntimeError: [A-Z]{3,4} out of memory"
@@ -366,10 +370,19 @@ def _last_words(error: BaseException | None = None) -> None:
 
 def _tell(recorder: Any, error: Exception) -> None:
     """Record `error`, after the steps that have ended, whose rows may still be buffered."""
-    said = "".join(traceback.format_exception_only(type(error), error)).strip()
+    said = _own_words("".join(traceback.format_exception_only(type(error), error)).strip())
     recorder.timeline.flush()
     name = next((kind for kind, begin in _KINDS.items() if re.match(begin, said)), "exception")
     recorder.writer.problem(name, said[:_MOST_SAID])
+
+
+def _own_words(said: str) -> str:
+    """What was raised in a worker of a data loader, and there: torch quotes all its traceback."""
+    quotation = _QUOTES.match(said)
+    if not quotation:
+        return said
+    raised = re.split(r"\n[ \t][^\n]*(?=\n\S)", said)[-1].strip()
+    return f"{raised} ({quotation[1]})"
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:
