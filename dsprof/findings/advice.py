@@ -143,6 +143,14 @@ def higher_stage(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("zero_optimization.stage", now, to, why),)
 
 
+def fewer_workers(facts: Facts, why: str) -> tuple[Advice, ...]:
+    """Fewer workers of data loaders, unless a recording shows that there are none."""
+    workers = facts.run.config.get("data_workers")
+    if facts.run.is_recording and not workers:
+        return ()
+    return (Advice("DataLoader(num_workers=...)", str(workers or ""), "fewer", why),)
+
+
 def offload_less(facts: Facts) -> tuple[Advice, ...]:
     """Less in the host's memory, where an optimizer may lie there.
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
-from dsprof.findings.advice import higher_stage, offload_less
+from dsprof.findings.advice import fewer_workers, higher_stage, offload_less
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
@@ -196,9 +196,7 @@ def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
             steps=_span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"host memory: {format_share(share)}"),),
             advice=(
-                Advice(
-                    "DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"
-                ),
+                *fewer_workers(facts, "each worker holds its own batches"),
                 *offload_less(facts),
             ),
         )

@@ -10,7 +10,13 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
-from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
+from dsprof.findings.advice import (
+    change,
+    fewer_workers,
+    half_micro_batch,
+    higher_stage,
+    offload_less,
+)
 from dsprof.findings.ends import (
     OOM,
     ended_launch,
@@ -294,7 +300,7 @@ def _host_memory(facts: Facts) -> tuple[Advice, ...]:
         Advice(
             "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
         ),
-        Advice("DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"),
+        *fewer_workers(facts, "each worker holds its own batches"),
         *offload_less(facts),
     )
 

@@ -111,6 +111,19 @@ def test_a_recording_without_deepspeed_is_not_advised_to_offload_less() -> None:
     assert not any("zero" in advice.setting for advice in one(run_of([killed]), "rank-died").advice)
 
 
+@pytest.mark.parametrize(
+    ("source", "workers", "advised"),
+    [("rank00001.0.dsprof", 0, []), ("rank00001.0.dsprof", 4, ["4"]), ("run.log", 0, [""])],
+)
+def test_fewer_workers_are_not_advised_where_a_recording_shows_none(
+    source: str, workers: int, advised: list[str]
+) -> None:
+    killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source=source)
+    run = run_of([killed], **({"data_workers": workers} if workers else {}))
+    told = one(run, "rank-died").advice
+    assert [one.now for one in told if one.setting == "DataLoader(num_workers=...)"] == advised
+
+
 def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
     full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
     first, second = one(run_of([full]), "oom").advice
