@@ -195,6 +195,8 @@ def _in_order(process: Process) -> str:
         return "ended by SIGTERM"
     if was_interrupted(process):
         return "ended by an interrupt"
+    if process.get("said_nothing"):  # as one that `os._exit` ends anywhere
+        return "exited with code 0 without closing its recording"
     known = "with exit code 0" if process.get("killed") else "as far as its recording tells"
     return f"ended in good order, {known}"
 
