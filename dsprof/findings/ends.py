@@ -274,9 +274,12 @@ def said_among_others(run: Run, row: pd.Series[Any]) -> str:
 
 def _said_first(run: Run, row: pd.Series[Any]) -> str:
     if not _others(run):
-        return f"It is the only failure {_where(run)}."
+        return f"It is the only failure that was read {_where(run)}."
     if row["kind"] == "root-cause":
-        return f"The launcher names it as the first of several failures {_where(run)}."
+        return (
+            f"The launcher names it as the first failure {_where(run)}; other messages tell of the "
+            "same, or of what followed."
+        )
     if row["root_cause"] and _is_behind(run, row):
         return f"It is the likeliest cause of the failure messages {_where(run)}, some before it."
     if row["root_cause"]:

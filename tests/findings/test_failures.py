@@ -168,7 +168,7 @@ def test_a_failure_behind_which_a_restart_trains_no_step_is_the_verdict() -> Non
     assert rules(run)[0] == "oom"
     found = one(run, "oom")
     assert found.title == "Rank 1 ran out of GPU memory after step 7"
-    assert "It is the only failure of launch 1 of 2." in found.summary
+    assert "It is the only failure that was read of launch 1 of 2." in found.summary
     assert "The launch after it prints no step and no failure." in found.summary
     assert "earlier-failure" not in rules(run)
     again = run_of([*rows, *of_launch(2, begun)], world_size=4)

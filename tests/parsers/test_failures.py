@@ -299,7 +299,7 @@ def test_a_failure_that_the_launcher_lists_beside_others_is_not_the_only_one() -
         "  exitcode  : -11 (pid: 6174)",
     )
     assert words.startswith("Rank 0 was killed by SIGSEGV")
-    assert "The launcher names it as the first of several failures" in words
+    assert "The launcher names it as the first failure in the source; other messages" in words
 
 
 def test_shared_memory_that_nccl_finds_full_is_no_broken_link() -> None:
