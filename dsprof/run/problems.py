@@ -173,7 +173,15 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         cause = _cause(found[failure == number], suspicion[failure == number])
         if cause is not None:
             found.loc[cause, "root_cause"] = True
+    behind = found["root_cause"] & found["reached"].notna()  # the others waited for that one
+    found["rank"] = _relayed(found).mask(behind).fillna(found["rank"])
     return found[list(COLUMNS)]
+
+
+def _relayed(rows: pd.DataFrame) -> pd.Series[Any]:
+    """The rank whose timeout a row tells of, where that is another one's; NA elsewhere."""
+    of = rows["text"].astype("str").str.extract(OF_ANOTHER)[0].where(rows["kind"] == "watchdog")
+    return pd.to_numeric(of).astype("Int64").astype(rows["rank"].dtype)
 
 
 def _said_again(rows: pd.DataFrame) -> Flags:
@@ -336,7 +344,8 @@ def _cause(rows: pd.DataFrame, suspicion: Numbers) -> int | None:
     likeliest = of_named if len(of_named) else likeliest
     waited_for = likeliest[(likeliest["kind"] == "watchdog") & likeliest["reached"].notna()]
     least = waited_for[waited_for["reached"] == waited_for["reached"].min()]
-    return _first(least if len(least) else likeliest)
+    own = likeliest[_relayed(likeliest).isna()]
+    return _first(next(one for one in (least, own, likeliest) if len(one)))
 
 
 def _first(rows: pd.DataFrame) -> int:

@@ -68,6 +68,17 @@ def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault(
     assert causes(waited, problem("exception", "ValueError: batch", rank=0)) == [1]
 
 
+def test_who_only_tells_of_anothers_timeout_is_not_named_for_it() -> None:
+    dump = "Received a dump signal due to a collective timeout from  rank 13"
+    own = problem("watchdog", "OpType=ALLREDUCE, Timeout(ms)=600000", rank=13)
+    relayed = problem("watchdog", dump, rank=0)
+    rows = from_events(events([relayed, own]), grammar=grammar_with()).problems
+    assert rows["rank"].tolist() == [13, 13]
+    assert rows["root_cause"].tolist() == [False, True]
+    alone = from_events(events([relayed]), grammar=grammar_with()).problems
+    assert (alone["rank"].tolist(), alone["root_cause"].tolist()) == ([13], [True])
+
+
 def test_the_earliest_of_several_faults_counts_even_if_printed_later() -> None:
     assert causes(
         problem("exception", "KeyError: 'b'", at=20.0),
