@@ -39,13 +39,15 @@ def is_late(late: Straggler | None, steps: int) -> str:
 
 
 def waited(late: Straggler, steps: str) -> str:
-    """Which rank comes last in how many of `steps`, and by how much."""
+    """Which rank comes last in how many of `steps`, and by how much, which is a mean over all of
+    them."""
     often = "all" if late.held == 1 else format_share(late.held)
     of_them = f"In {often} of {steps}" if late.steps > 1 else "In it"
     last = f"{late.who} is the last of {late.ranks}: it comes"
     if len(late.group) > 1:
         last = f"{late.who} are the last of {late.ranks}: they come"
+    mean = f" in the mean of these {late.steps:,} steps" if late.steps > 1 else ""
     return (
-        f" {of_them} {last} {format_seconds(late.delay)} after the median rank, most of that "
+        f" {of_them} {last} {format_seconds(late.delay)} after the median rank{mean}, most of that "
         f"{late.place}."
     )

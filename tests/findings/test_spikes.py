@@ -166,7 +166,10 @@ def test_the_rank_that_the_others_wait_for_in_these_steps_is_named() -> None:
     found = one(run_of(every_tenth(dict.fromkeys(range(10, 101, 10), 3))), "step-spikes")
     assert found.ranks == (3,)
     assert found.phase == "data"
-    assert "In all of them rank 3 is the last of 4: it comes 2.00 s after" in found.summary
+    assert (
+        "In all of them rank 3 is the last of 4: it comes 2.00 s after the median rank in the mean "
+        "of these 10 steps, most of that in data." in found.summary
+    )
 
 
 def test_no_rank_is_named_where_they_are_late_in_turns() -> None:
@@ -210,6 +213,7 @@ def test_one_step_in_which_all_wait_for_one_rank_is_no_matter_of_chance() -> Non
     assert found.ranks == (2,)
     assert found.title.endswith("of the time: rank 2 is late in it")
     assert "In it rank 2 is the last of 4" in found.summary
+    assert "in the mean of these" not in found.summary
 
 
 def test_waiting_in_the_steps_that_stick_out_is_not_told_as_communication_again() -> None:
