@@ -16,6 +16,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.stood import said_of_all, stood
 from dsprof.recording.alive import is_silent
+from dsprof.run.exits import as_seen, by_one_clock
 from dsprof.run.missed import IDLE, awaited
 from dsprof.run.table import among, where
 from dsprof.units import format_ranks, format_seconds
@@ -80,7 +81,8 @@ def standing_still(facts: Facts) -> list[Finding]:
     still = stillness(facts)
     if still is None or pd.isna(still.usual):
         return []
-    launch, told = _launch(facts), facts.run.told
+    launch, clocks = _launch(facts), facts.run.meta.get("clocks")
+    launch, told = by_one_clock(list(map(as_seen, launch)), facts.run.told, clocks)
     late, places = awaited(launch, told), said_of_all(stood(facts, int(still.last["segment"])))
     ranks = tuple(sorted(int(one["rank"]) for one in late if one["rank"] is not None))
     return [

@@ -26,6 +26,8 @@ APART: Final = "no rank came out of the collective it waited in, and not all wai
 
 #: `Recording.facts` of one.
 Process = Mapping[str, Any]
+#: Of each host, see `recording.clocks.apart`.
+Clocks = Mapping[str, Mapping[str, float]]
 
 
 def as_seen(process: Process) -> Process:
@@ -43,6 +45,39 @@ def as_seen(process: Process) -> Process:
     if process["ended"] or (gone.signal, gone.code) != (0, 0):
         return process
     return {**process, "ended": True, "ended_at": gone.at, "said_nothing": True}
+
+
+def by_one_clock(
+    processes: Sequence[Process], events: pd.DataFrame, clocks: Clocks | None
+) -> tuple[list[Process], pd.DataFrame]:
+    """The processes and their events by the clock of the first host, as far as `clocks` tell how
+    far the others' are apart from it.
+
+    When a command ended (`over_at`) is by the clock of who started it, most likely that one.
+    """
+    ahead = {host: known.get("ahead", 0.0) for host, known in (clocks or {}).items()}
+    late = {
+        one["source"]: round(ahead[str(one["host"])] * 1e9)
+        for one in processes
+        if ahead.get(str(one["host"]))
+    }
+    if not late:
+        return list(processes), events
+    shift = pd.to_timedelta(events["source"].astype("object").map(late).fillna(0), unit="ns")
+    timed = events.assign(at=events["at"] - shift.to_numpy())
+    return [_earlier(one, late.get(one["source"], 0)) for one in processes], timed
+
+
+def _earlier(process: Process, late: int) -> Process:
+    """The process with all moments of its own clock so many ns earlier."""
+    moments = {name: process.get(name) for name in ("ended_at", "alive_at", "lost")}
+    told = {name: at - late for name, at in moments.items() if at}
+    for cell in ("in_flight", "phase"):
+        known = process.get(cell)
+        if known and known.get("at"):
+            told[cell] = {**known, "at": known["at"] - late}
+    gone = process.get("killed")
+    return {**process, **told, **({"killed": gone._replace(at=gone.at - late)} if gone else {})}
 
 
 def has_failed(gone: Gone) -> bool:

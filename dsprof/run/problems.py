@@ -173,8 +173,8 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         cause = _cause(found[failure == number], suspicion[failure == number])
         if cause is not None:
             found.loc[cause, "root_cause"] = True
-    behind = found["root_cause"] & found["reached"].notna()  # the others waited for that one
-    found["rank"] = _relayed(found).mask(behind).fillna(found["rank"])
+    awaited = found["root_cause"].astype(bool) & found["reached"].notna()  # by the others
+    found["rank"] = _relayed(found).mask(awaited).fillna(found["rank"])
     return found[list(COLUMNS)]
 
 

@@ -354,7 +354,9 @@ class Run:
     def problems(self) -> pd.DataFrame:
         """Failures and warnings; `root_cause` marks what came first."""
         severities = {p.id: p.severity for p in self.grammar.patterns if p.severity}
-        told = with_unclosed(self.told, self._facts.get("recordings", ()))
+        told = with_unclosed(
+            self.told, self._facts.get("recordings", ()), self._facts.get("clocks")
+        )
         found = problems.problems(told, severities)
         return (
             found.assign(step=found["step"].mask(found["step"].notna())) if self.counted else found

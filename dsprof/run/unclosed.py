@@ -23,8 +23,10 @@ from dsprof.recording.launches import FAULTS, OUTLIVED
 from dsprof.run.exits import (
     APART,
     INTERRUPTED,
+    Clocks,
     Process,
     as_seen,
+    by_one_clock,
     end_of,
     is_there,
     last_seen,
@@ -38,24 +40,30 @@ from dsprof.run.problems import NONE_CLOSED, SEVERE
 from dsprof.run.table import tidy
 
 
-def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.DataFrame:
+def with_unclosed(
+    events: pd.DataFrame, processes: Sequence[Process], clocks: Clocks | None = None
+) -> pd.DataFrame:
     """`events`, and a problem for each of `processes` that died or hangs.
 
     Args:
         events: tidy events, among them the last one of each process.
         processes: `Recording.facts` of each.
+        clocks: how far those of hosts are apart, where known. What happened first is judged by one
+            clock; problems have the times of their own hosts.
     """
     processes = [as_seen(process) for process in processes]
+    own = {process["source"]: process for process in processes}
+    processes, timed = by_one_clock(processes, events, clocks)
     found = []
     for segment, launch in _launches(processes):
-        mine = _without_what_it_outlived(list(launch), events)
-        went = missing(mine, events, _follows(processes, segment, events))
+        mine = _without_what_it_outlived(list(launch), timed)
+        went = missing(mine, timed, _follows(processes, segment, timed))
         found += [
             row
-            for row in (_problem(events, process, way) for process, way in went)
+            for row in (_problem(events, own[process["source"]], way) for process, way in went)
             if not _is_known(row, told_by(mine, events))
         ]
-        if not went and _command_failed(mine, events, processes):
+        if not went and _command_failed(mine, timed, processes):
             found.append(_of_command(mine, events))
     return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
 

@@ -119,7 +119,7 @@ def test_fewer_workers_are_not_advised_where_a_recording_shows_none(
     source: str, workers: int, advised: list[str]
 ) -> None:
     killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source=source)
-    run = run_of([killed], **({"data_workers": workers} if workers else {}))
+    run = run_of([killed, *([config("data_workers", workers)] if workers else [])])
     told = one(run, "rank-died").advice
     assert [one.now for one in told if one.setting == "DataLoader(num_workers=...)"] == advised
 

@@ -116,6 +116,26 @@ def test_what_a_hung_rank_says_of_its_nodes_gpus_is_no_sign_that_it_went_on() ->
     assert problems(run) == [("absent", 1, 10)]
 
 
+@pytest.mark.parametrize(("ahead", "kind"), [(0.0, "absent"), (-8.0, "gone")])
+def test_who_died_is_judged_by_one_clock(ahead: float, kind: str) -> None:
+    """The clock of w1 is 8 s behind, so that it seems to have written nothing for 10 s."""
+    run = run_of(ended(0, seconds=20.0), process(1, host="w1"))
+    clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": ahead}}
+    run = from_events(run.events, meta=run.meta | {"clocks": clocks})
+    assert problems(run) == [(kind, 1, 10)]
+    assert run.problems["at"].iloc[0] == START + pd.Timedelta(seconds=10)  # by its own clock
+
+
+def test_who_was_killed_first_is_judged_by_one_clock() -> None:
+    """The clock of w1 is 3 s ahead: its process was killed before that of w0."""
+    both = [killed(0, 11.0, 9), killed(1, 13.0, 9, host="w1")]
+    run = run_of(*both)
+    assert run.problems["rank"].tolist() == [0]
+    clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": 3.0}}
+    run = from_events(run.events, meta=run.meta | {"clocks": clocks})
+    assert run.problems["rank"].tolist() == [1]
+
+
 def test_whom_the_others_hardly_waited_for_when_the_launch_was_over_had_died() -> None:
     """A launcher ends the others at once when one is killed: they close nothing either."""
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
