@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.events import Severity
+from dsprof.events import Class, Severity
 from dsprof.findings.ends import step_span, when
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.quotes import quoted
-from dsprof.findings.stood import said_of_all, stood
+from dsprof.findings.stood import Stood, said_of_all, stood
 from dsprof.run.exits import APART
 
 _RUNNING: Final = re.compile(
@@ -26,6 +26,12 @@ ALIKE: Final = Advice(
     "the same collectives on every rank",
     "a rank that skips one leaves the others waiting",
 )
+_SAVES: Final = Advice(
+    "save_checkpoint",
+    "",
+    "called on every rank",
+    "a save of sharded states waits for all ranks: one that calls it alone waits for ever",
+)
 OF_STACKS: Final = Advice(
     "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
 )
@@ -37,7 +43,8 @@ def mismatch(facts: Facts, row: pd.Series[Any]) -> Finding:
 
 
 def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
-    every = said_of_all(stood(facts, whole(row["segment"]) or 0))
+    launch = stood(facts, whole(row["segment"]) or 0)
+    every = said_of_all(launch)
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
@@ -47,9 +54,14 @@ def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
         "batches. Medium confidence: calls of different groups may also wait for a broken link.",
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
-        advice=(OF_STACKS, ALIKE),
+        advice=(OF_STACKS, *((_SAVES,) if _saves_alone(launch) else ()), ALIKE),
         confidence="medium",
     )
+
+
+def _saves_alone(launch: list[Stood]) -> bool:
+    """Whether some ranks wait inside a save, and others are in none."""
+    return len({one.class_ == Class.CHECKPOINT and not one.over for one in launch}) > 1
 
 
 def _compared(row: pd.Series[Any]) -> Finding:

@@ -21,3 +21,15 @@ def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
     assert [advice.setting for advice in found.advice] == [
         "py-spy dump --pid", "branches that depend on data or rank",
     ]  # fmt: skip
+
+
+def test_a_rank_that_waits_in_a_save_of_its_own_sends_to_where_it_is_called() -> None:
+    waits = [
+        process(rank, alive_at=LATER, in_flight={"name": call, "seq": 7, "at": LATER - 28 * 10**9})
+        for rank, call in enumerate(("barrier", "all_reduce"))
+    ]
+    save = inside("checkpoint", "checkpoint")
+    found = one(run_of(waits[0] | save, waits[1] | inside("backward", "compute")), "hang")
+    assert found.advice[1].setting == "save_checkpoint"
+    both = one(run_of(*[waiting | save for waiting in waits]), "hang")
+    assert "save_checkpoint" not in [advice.setting for advice in both.advice]
