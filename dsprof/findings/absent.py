@@ -7,12 +7,12 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.findings.ends import gave_up
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.last_seen import last_seen
 from dsprof.findings.stood import Stood, said_of_all, stood
 from dsprof.run.missed import LONG
+from dsprof.run.problems import has_timed_out
 from dsprof.units import format_ranks, format_seconds
 
 _VERB: Final = {True: "has been", False: "was"}
@@ -95,7 +95,7 @@ def is_sure(facts: Facts, absent: pd.DataFrame) -> bool:
         return True
     problems = facts.run.problems
     mine = problems[problems["segment"] == absent["segment"].iloc[0]]
-    return any(gave_up(row) or row["kind"] == "watchdog" for _, row in mine.iterrows())
+    return has_timed_out(mine["kind"], mine["text"])
 
 
 def _sentence(said: str) -> str:

@@ -27,7 +27,7 @@ from dsprof.run.exits import (
     was_interrupted,
     was_stopped,
 )
-from dsprof.run.problems import GAVE_UP, OF_A_PEER
+from dsprof.run.problems import OF_A_PEER, has_timed_out
 
 #: Seconds without a row after which a launch is over, or stuck.
 IDLE: Final = 60.0
@@ -76,7 +76,7 @@ def missing(
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         least, end, told = _patience(launch, events), max(ends), told_by(launch, events)
-        if _has_timed_out(told):  # whoever did not come took too long
+        if has_timed_out(told["name"], told["text"]):  # whoever did not come took too long
             ways = [(one, _way(one, events, end, WAITED)) for one in still]
         else:
             ways = [(one, _way(one, events, end, max(least, _usual(one, events)))) for one in still]
@@ -88,12 +88,6 @@ def missing(
     if first:
         return [(first, "gone")]
     return _of_none_closed(still, events, followed)
-
-
-def _has_timed_out(told: pd.DataFrame) -> bool:
-    """Whether a rank waited in a collective for longer than its timeout allows."""
-    said = told["text"].astype("str").str.contains(GAVE_UP)
-    return bool((said | told["name"].eq("watchdog")).any())
 
 
 def _blamed(ways: list[tuple[Process, Way]]) -> list[tuple[Process, Way]]:

@@ -178,6 +178,12 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     return found[list(COLUMNS)]
 
 
+def has_timed_out(kinds: pd.Series[Any], texts: pd.Series[Any]) -> bool:
+    """Whether a rank waited in a collective for longer than its timeout allows."""
+    said = texts.astype("str").str.contains(GAVE_UP)
+    return bool((said | kinds.eq("watchdog")).any())
+
+
 def _relayed(rows: pd.DataFrame) -> pd.Series[Any]:
     """The rank whose timeout a row tells of, where that is another one's; NA elsewhere."""
     of = rows["text"].astype("str").str.extract(OF_ANOTHER)[0].where(rows["kind"] == "watchdog")
