@@ -65,6 +65,10 @@ _SAME_CALLS: Final = Advice(
     "some ranks called different ones, or with tensors of different sizes",
 )
 
+_FULL_DISK: Final = Advice(
+    "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
+)
+
 #: What is in an exception's text -> what helps.
 _BY_TEXT: Final = {
     "Check batch related parameters": Advice(
@@ -162,9 +166,9 @@ _BY_TEXT: Final = {
         "look for 'Out of memory: Killed process'",
         "a process killed without a message has usually run out of host memory",
     ),
-    "PytorchStreamWriter failed": Advice(
-        "storage", "", "space", "a full disk or quota while a checkpoint was written"
-    ),
+    "PytorchStreamWriter failed": _FULL_DISK,
+    "basic_ios::clear: iostream error": _FULL_DISK,
+    "] . unexpected pos ": _FULL_DISK,
     "srcIndex < srcSelectDimSize": _INDEX,
     "index out of bounds": _INDEX,
     "device-side assert": _BLOCKING,

@@ -61,7 +61,7 @@ def stillness(facts: Facts) -> Stillness | None:
     """
     launch = _launch(facts)
     there = [one for one in launch if one.get("alive_at")]
-    if not there or facts.run.meta.get("watched") or first_failure(facts.run) is not None:
+    if not there or facts.run.is_watched or first_failure(facts.run) is not None:
         return None
     told = facts.run.told
     mine = among(told["source"], [one["source"] for one in there])

@@ -137,6 +137,11 @@ class Run:
         """Whether any of it was recorded from inside the job."""
         return self._bulk is not None or bool(spans.recorded(self.told).any())
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether what is said of it is shown beside a clock that goes on, as in `dsprof live`."""
+        return bool(self._facts.get("watched"))
+
     @cached_property
     def is_recording(self) -> bool:
         """Its phases were recorded from inside the job, or it has none but no log either.

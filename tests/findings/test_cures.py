@@ -73,6 +73,12 @@ from tests.loaded import run_of_text
             "0, for one run",
         ),
         (
+            "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 2368 vs 2260",
+            "storage",
+            "space",
+        ),
+        ("RuntimeError: basic_ios::clear: iostream error", "storage", "space"),
+        (
             "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
             "DataLoader(num_workers=...)",
             "fewer",

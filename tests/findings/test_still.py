@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsprof.findings import Finding
-from dsprof.run import Run
+from dsprof.run import Run, from_events
 from tests.findings.plants import WELL, one, steps
 from tests.findings.plants import run_of as planted
 from tests.run.test_unclosed import START, ended, inside, process, run_of
@@ -100,3 +100,11 @@ def test_it_is_not_said_that_nothing_holds_a_run_back_that_stands_still() -> Non
     title = run(20.0).findings[0].title
     assert title.startswith("No step has ended for 20.0 s, where one usually takes 1.00 s; before ")
     assert "that, nothing held this run back: compute is" in title
+
+
+def test_what_is_watched_has_a_clock_of_its_own() -> None:
+    there = process(0, alive_at=moment(40.0), idle=30.0, **inside("data", "data"))
+    run = run_of(there, process(1, alive_at=moment(40.0), idle=30.0, **waits()))
+    assert "standing-still" in {finding.rule for finding in run.findings}
+    watched = from_events(run.events, meta=run.meta | {"watched": True})
+    assert "standing-still" not in {finding.rule for finding in watched.findings}
