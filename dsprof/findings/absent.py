@@ -107,7 +107,7 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
     one = _stood_alone(facts, absent)
     if one is None:
         return (_OF_EACH,)
-    look = (_look_at(one),)
+    look = (look_at_rank(one),)
     if one.over:
         return look
     if one.class_ == Class.DATA:
@@ -150,7 +150,8 @@ def _where(one: Stood) -> str:
     return f"Rank {one.rank} was in {one.phase}{one.lasted}, until it was ended."
 
 
-def _look_at(one: Stood) -> Advice:
+def look_at_rank(one: Stood) -> Advice:
+    """How to see where a rank stands, or what lets it go on."""
     who = f"where rank {one.rank} stands"
     if one.stopped and one.pid:
         return Advice(f"kill -CONT {one.pid}", "", f"on {one.host}, now", _OF_STOPPED)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
+from dsprof.findings.absent import look_at_rank
 from dsprof.findings.ends import first_failure
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
@@ -24,7 +25,7 @@ from dsprof.units import format_ranks, format_seconds
 _LOOK: Final = Advice(
     "dsprof report", "", "once more in a minute", "if nothing has moved, it says who hangs"
 )
-_STACKS: Final = Advice("py-spy dump --pid", "", "of these ranks, now", "shows where they stand")
+_LOOKS: Final = 2  # of so many ranks, how to look at them is told
 _OPEN: Final = (
     "An evaluation, a save, a compilation, a long step or the end of training may take that long: "
     "whether it hangs is not known yet."
@@ -83,7 +84,10 @@ def standing_still(facts: Facts) -> list[Finding]:
         return []
     launch, clocks = _launch(facts), facts.run.meta.get("clocks")
     launch, told = by_one_clock(list(map(as_seen, launch)), facts.run.told, clocks)
-    late, places = awaited(launch, told), said_of_all(stood(facts, int(still.last["segment"])))
+    every = stood(facts, int(still.last["segment"]))
+    late, places = awaited(launch, told), said_of_all(every)
+    sources = {one["source"] for one in late}
+    looked_at = [one for one in every if one.source in sources and one.rank is not None]
     ranks = tuple(sorted(int(one["rank"]) for one in late if one["rank"] is not None))
     return [
         Finding(
@@ -94,7 +98,7 @@ def standing_still(facts: Facts) -> list[Finding]:
             ranks=ranks if len(late) < len(launch) else (),
             steps=(int(still.last["step"]),) * 2,
             evidence=(row_evidence(still.last, f"step {int(still.last['step']):,} ended"),),
-            advice=(*((_STACKS,) if late else ()), _LOOK),
+            advice=(*(look_at_rank(one) for one in looked_at[:_LOOKS]), _LOOK),
             confidence="medium",
         )
     ]

@@ -49,6 +49,9 @@ def test_whom_others_wait_for_longer_than_a_step_may_take_is_a_warning() -> None
     assert found is not None
     assert (found.severity, found.ranks, found.confidence) == ("warning", (1,), "medium")
     assert "The others wait for rank 1, longer than any step took." in found.summary
+    look, again = found.advice
+    assert (look.setting, look.to) == ("py-spy dump --pid 101", "on w0, now")
+    assert again.setting == "dsprof report"
 
 
 def test_ranks_that_wait_in_different_collectives_are_a_warning_of_no_rank() -> None:
