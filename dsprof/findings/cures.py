@@ -141,6 +141,12 @@ _BY_KIND_AND_TEXT: Final = {
         "the same",
         "a rank with fewer batches leaves the others in a collective without it",
     ),
+    ("left", "code 0 without closing"): Advice(
+        "os._exit in the script",
+        "",
+        "look for it, and for what ends a process from C++",
+        "Python's own end closes a recording: it was skipped",
+    ),
     ("rendezvous", "EI0006"): Advice(
         "HCCL_CONNECT_TIMEOUT",
         "",

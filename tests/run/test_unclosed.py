@@ -362,6 +362,7 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
     assert run.findings[0].title.startswith(
         "Rank 1 on w0 left the others after step 10: process 101 exited with code 0 without closing"
     )
+    assert run.findings[0].advice[0].setting == "os._exit in the script"
     run = lost(run_of(left(1, 10.1, 0, 2), ended(0, 10.2)), 0, 10.2)
     assert run.findings[0].title.startswith(
         "Rank 1 on w0 was stopped by SIGINT (Ctrl-C) after step 10"
