@@ -42,17 +42,33 @@ def test_a_traceback_that_the_source_breaks_off_is_told_with_its_last_frame() ->
     assert causes(head, *frames, "a line of something else") == []
 
 
-def test_the_launchers_traceback_that_breaks_off_hides_no_exit_code() -> None:
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [
+            '  File "/opt/venv/bin/accelerate-launch", line 8, in <module>',
+            "    sys.exit(main())",
+            '  File "/opt/venv/lib/python3.9/site-packages/accelerate/commands/launch.py", line '
+            "985, in main",
+            "    launch_command(args)",
+        ],
+        [
+            '  File "/opt/venv/bin/torchrun", line 8, in <module>',
+            "    sys.exit(main())",
+            '  File "/opt/venv/lib/python3.8/site-packages/torch/distributed/elastic/'
+            'multiprocessing/errors/__init__.py", line 345, in wrapper',
+            "    return f(*args, **kwargs)",
+        ],
+    ],
+    ids=["accelerate", "torchrun"],
+)
+def test_the_launchers_traceback_that_breaks_off_hides_no_exit_code(frames: list[str]) -> None:
     assert causes(
-        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 7 "
-        "(pid: 153932) of binary: /opt/venv/bin/python",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 1 "
+        "(pid: 5528) of binary: /opt/venv/bin/python",
         "Traceback (most recent call last):",
-        '  File "/opt/venv/bin/accelerate-launch", line 8, in <module>',
-        "    sys.exit(main())",
-        '  File "/opt/venv/lib/python3.9/site-packages/accelerate/commands/launch.py", line 985, '
-        "in main",
-        "    launch_command(args)",
-    ) == [("exit", "exitcode 1, local rank 7, pid 153932")]
+        *frames,
+    ) == [("exit", "exitcode -11, local rank 1, pid 5528")]
 
 
 def test_a_summary_of_torchrun_that_ends_right_behind_its_exception_breaks_off_nowhere() -> None:
