@@ -210,6 +210,33 @@ def test_what_a_loop_writes_beside_its_last_bar_is_told(
     assert bar["loss"] is None or f"loss {bar['loss']:.4g}" in said
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "Evaluating: 100%|████| 2/2 [00:19<00:00,  9.58s/it]\n",
+        "Validation DataLoader 0:  50%|████| 5/10 [00:10<00:10,  2.01s/it]\n",
+        "100%|████| 170498071/170498071 [00:01<00:00, 93719021.09it/s]\n",
+    ],
+)
+def test_a_bar_of_an_evaluation_or_of_bytes_is_none_of_the_training(
+    tmp_path: Path, other: str
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("Training: 100%|████| 15/15 [07:57<00:00, 31.82s/it]\n" + other, "utf-8")
+    assert "15 of 15 turns in 7 min 57 s, 31.8 s each" in " ".join(shown(load(log)).split())
+    log.write_text("a line\n" * 9 + "WORLD INFO DICT: {'localhost': [0]}\n" + other, "utf-8")
+    assert "turns" not in shown(load(log))
+
+
+def test_of_a_bar_that_a_terminal_cut_all_but_the_last_number_is_read(tmp_path: Path) -> None:
+    log, bar = tmp_path / "run.log", "12%|█▏  | 30/256 [01:20<04:38,  1.24s/it, act_loss=0.5, {}\n"
+    log.write_text(bar.format("rm=0.633, ret=0.6"), "utf-8")
+    said = " ".join(shown(load(log)).split())
+    assert "30 of 256 turns in 80.0 s, lately 1.24 s each, loss 0.5, reward 0.633" in said
+    log.write_text(bar.format("rm=0.63"), "utf-8")
+    assert "lately 1.24 s each, loss 0.5;" in " ".join(shown(load(log)).split())
+
+
 def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
     banner = "***** Running training *****\n  Total optimization steps = 101\n"
     (tmp_path / "run.log").write_text(banner + BAR, encoding="utf-8")
