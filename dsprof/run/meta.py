@@ -48,11 +48,13 @@ _DIALECTS: Final = {
     "sagemaker": "sagemaker",
     "nemo": "nemo",
     "arctic_training": "arctic-training",
+    "automodel": "automodel",
     "instructlab": "instructlab",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
+    "loops.torchtune": "torchtune",
     "loops.nanogpt": "nanogpt",
     "loops.nanogpt_evaluation": "nanogpt",
     "loops.nanochat": "nanochat",

@@ -87,6 +87,7 @@ FRAMEWORK: Final = {
     "huggingface": "Hugging Face Trainer (by its log lines)",
     "deepspeed-chat": "DeepSpeed-Chat",
     "nemo": "NeMo",
+    "automodel": "NeMo AutoModel",
     "megatron-swift": "Megatron-SWIFT",
     "arctic-training": "ArcticTraining",
     "instructlab": "InstructLab",

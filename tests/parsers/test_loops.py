@@ -197,3 +197,17 @@ def test_a_script_that_numbers_its_turns_tells_of_losses_and_of_no_optimizer_ste
     losses = run.events[run.events["name"] == "loss"]
     assert losses["value"].to_list() == [4.0, 3.9, 3.8]
     assert losses["step"].isna().all()
+
+
+def test_torchtunes_log_numbers_optimizer_steps() -> None:
+    run = run_of_text(
+        *(
+            f"Step {step} | loss:2.04 class_loss:2.2 lr:3e-06 tokens_per_second_per_gpu:149.5 "
+            "peak_memory_active:8.5 peak_memory_alloc:8.0 peak_memory_reserved:16.0 \n"
+            for step in (1, 2, 3)
+        )
+    )
+    assert run.steps["step"].to_list() == [1, 2, 3]
+    assert run.steps["loss"].to_list() == [2.04] * 3
+    assert run.memory["bytes"].max() == 16 << 30
+    assert run.meta["framework"] == "torchtune"
