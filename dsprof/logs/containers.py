@@ -45,7 +45,7 @@ _FEWEST: Final = 3  # in one that has no more
 _LONG: Final = 4096  # bytes of a first line without an end that tell
 _LONGEST: Final = 1 << 20
 _LONGEST_DOCUMENT: Final = 1 << 26
-_LONG_LINED: Final = ("notebook", "loki")  # which may be one line
+_LONG_LINED: Final = ("notebook", "loki", "state")  # which may be one line
 _UNDECIDED: Final = ("", "text")  # text may be wrapped
 
 

@@ -58,6 +58,9 @@ _LOKI: Final = re.compile(rb'\[\s*"(\d{19})", ?%s\s*\]' % _STRING, re.DOTALL)
 #: Where HTML ends a line, which may also end there.
 _BREAK: Final = re.compile(rb"<br ?/?>([ \t\r]*\n)?", re.IGNORECASE)
 _HISTORY: Final = re.compile(rb'"log_history": \[\s{1,80}\{[ \t\r]*\n')
+#: The same written without line breaks, and an entry of it.
+_STATE: Final = re.compile(rb'\{[^\n]*?"log_history": ?\[ ?\{"')
+_ENTRY: Final = re.compile(rb"\{[^{}\n]*+\}")
 #: What the Trainer prints first of a record; in its state, names are sorted.
 _LOGGED_FIRST: Final = ("loss", "eval_loss", "train_runtime", "step")
 _FEW: Final = 3
@@ -109,6 +112,10 @@ def _is_notebook(head: bytes) -> bool:
 
 def _is_history(head: bytes) -> bool:
     return head.startswith(b"{") and _HISTORY.search(head) is not None
+
+
+def _is_state(head: bytes) -> bool:
+    return _STATE.match(head) is not None
 
 
 def _is_objects(head: bytes) -> bool:
@@ -228,11 +235,23 @@ class History(Objects):
     def _record(self) -> bytes:
         whole = self.rest()
         entry = _json(whole.strip(b" \t\r\n,"))
-        if not isinstance(entry, dict):
-            return whole
-        entry = {key: told for key, told in entry.items() if not isinstance(told, dict | list)}
-        told = {key: entry[key] for key in _LOGGED_FIRST if key in entry} | entry
-        return str(told).encode("utf-8", "backslashreplace") + b"\n" * whole.count(b"\n")
+        return _logged(entry) + b"\n" * whole.count(b"\n") if isinstance(entry, dict) else whole
+
+
+def state_line(line: bytes) -> bytes:
+    """The same of a state that is written in one line; where that was cut, of what is whole."""
+    state = _json(line)
+    entries = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(entries, list):
+        entries = [_json(text) for text in _ENTRY.findall(line)]
+    return b"".join(_logged(entry) + b"\n" for entry in entries if isinstance(entry, dict)) or line
+
+
+def _logged(entry: dict[str, Any]) -> bytes:
+    """What the Trainer printed of an entry of its history."""
+    entry = {key: told for key, told in entry.items() if not isinstance(told, dict | list)}
+    told = {key: entry[key] for key in _LOGGED_FIRST if key in entry} | entry
+    return str(told).encode("utf-8", "backslashreplace")
 
 
 def lines_of(head: bytes, text: bytes) -> bytes:
@@ -325,6 +344,7 @@ def markdown_line(line: bytes) -> bytes:
 #: Kinds of sources that are no lines as they were printed, and whether one that begins so is.
 _DOCUMENTS: Final[dict[str, Callable[[bytes], object]]] = {
     "history": _is_history,
+    "state": _is_state,
     "page": _is_page,
     "broken": _is_broken,
     "cast": _CAST.match,
@@ -338,6 +358,7 @@ _DOCUMENTS: Final[dict[str, Callable[[bytes], object]]] = {
 
 #: Of kinds of sources that are read a line at a time.
 LINE_READERS: Final = {
+    "state": state_line,
     "notebook": notebook_line,
     "page": page_line,
     "broken": broken_line,

@@ -314,10 +314,23 @@ def test_what_the_trainer_keeps_in_its_state_is_read_as_it_prints_it() -> None:
     assert (rows[0]["value"], rows[1]["text"], rows[2]["seconds"]) == (1.875, "nan", 250)
 
 
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ":")], ids=["blanks", "none"])
+def test_the_trainers_state_may_be_one_line(separators: tuple[str, str]) -> None:
+    state = json.loads(STATE)
+    state["log_history"] *= 3000  # of which a part is decided on
+    text = json.dumps(state, separators=separators)
+    whole = [row for row in read(text.encode()).events.to_pylist() if row["name"] == "loss"]
+    assert [row["step"] for row in whole[:4]] == [10, 20, 10, 20]
+    assert (len(whole), whole[0]["value"], whole[1]["text"]) == (6000, 1.875, "nan")
+    cut = read(text[: len(text) // 2].encode()).events.to_pylist()
+    assert sum(row["name"] == "loss" for row in cut) == 3000
+
+
 def test_what_lies_deeper_in_the_trainers_state_gives_no_names_of_its_own() -> None:
     deep = STATE.replace('"clip_ratio": 0.0', '"rewards": {"format": 1.0}')
-    names = {row["name"] for row in read(deep.encode()).events.to_pylist()}
-    assert names == {"loss", "lr", "train_loss", "train_runtime"}
+    for text in (deep, json.dumps(json.loads(deep))):
+        names = {row["name"] for row in read(text.encode()).events.to_pylist()}
+        assert names == {"loss", "lr", "train_loss", "train_runtime"}
 
 
 def test_a_dot_between_words_is_read_in_any_encoding() -> None:
