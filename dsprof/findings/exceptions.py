@@ -154,6 +154,12 @@ _BY_TEXT: Final = {
         "exclude that GPU and have it checked",
         "its memory is faulty, not the job",
     ),
+    "uncorrectable NVLink error": Advice(
+        "nvidia-smi nvlink -e",
+        "",
+        "exclude that GPU and have its links checked",
+        "a link between GPUs is faulty, not the job",
+    ),
     "checkpoint being loaded used a DP world size": Advice(
         "number of ranks",
         "",

@@ -228,6 +228,11 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ),
         (
             "exception",
+            "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
+            "nvidia-smi nvlink -e",
+        ),
+        (
+            "exception",
             "RuntimeError: Step 2 exited with non-zero status 1",
             "training.log in the output folder of that step",
         ),
