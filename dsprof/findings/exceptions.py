@@ -68,6 +68,13 @@ _SAME_CALLS: Final = Advice(
 _FULL_DISK: Final = Advice(
     "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
 )
+#: Of ZeRO-3, which compares the order of modules between ranks in the first backward.
+_SAME_MODULES: Final = Advice(
+    "branches that depend on data or rank",
+    "",
+    "the same modules on every rank, in the same order",
+    "ZeRO-3 gathers parameters module by module, which needs all ranks",
+)
 
 #: What is in an exception's text -> what helps.
 _BY_TEXT: Final = {
@@ -154,6 +161,7 @@ _BY_TEXT: Final = {
         "exclude that GPU and have it checked",
         "its memory is faulty, not the job",
     ),
+    "disagreement between rank0 and rank": _SAME_MODULES,
     "uncorrectable NVLink error": Advice(
         "nvidia-smi nvlink -e",
         "",

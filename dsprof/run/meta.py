@@ -49,12 +49,14 @@ _DIALECTS: Final = {
     "nemo": "nemo",
     "arctic_training": "arctic-training",
     "automodel": "automodel",
+    "prime-rl": "prime-rl",
     "instructlab": "instructlab",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
     "loops.torchtune": "torchtune",
+    "loops.prime_rl": "prime-rl",
     "loops.nanogpt": "nanogpt",
     "loops.nanogpt_evaluation": "nanogpt",
     "loops.nanochat": "nanochat",

@@ -233,6 +233,11 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ),
         (
             "exception",
+            "RuntimeError: disagreement between rank0 and rank7: rank0: [1, 2, 3], rank7: [1, 3]",
+            "branches that depend on data or rank",
+        ),
+        (
+            "exception",
             "RuntimeError: Step 2 exited with non-zero status 1",
             "training.log in the output folder of that step",
         ),

@@ -211,3 +211,17 @@ def test_torchtunes_log_numbers_optimizer_steps() -> None:
     assert run.steps["loss"].to_list() == [2.04] * 3
     assert run.memory["bytes"].max() == 16 << 30
     assert run.meta["framework"] == "torchtune"
+
+
+def test_prime_rls_steps_count_from_0_and_state_how_long_they_took() -> None:
+    run = run_of_text(
+        *(
+            f"02:40:52 SUCCESS Step {step} | Time: {2.5 if step else 45.0}s | Loss: 12.3125 | "
+            "Grad. Norm: 28.4812 | LR: 1.00e-06 | Throughput: 3324 tokens/s | MFU: 1.0% | Peak "
+            "Mem.: 5.2/23.7 GiB (22.1%) | Max Vio: 0.9891\n"
+            for step in range(5)
+        )
+    )
+    assert run.steps["step"].to_list() == [0, 1, 2, 3, 4]
+    assert run.findings[0].title.startswith("A step takes 2.50 s")
+    assert run.meta["framework"] == "prime-rl"
