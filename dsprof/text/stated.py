@@ -85,7 +85,9 @@ def bar(run: Run) -> Bar | None:
         moved = moved[moved["bar_total"].isin(meant)]
     if moved.empty:
         return None
-    last = moved.nlargest(1, "bar_elapsed").iloc[0]
+    longest = moved[moved["bar_elapsed"] == moved["bar_elapsed"].max()]
+    rated = longest[longest[list(_RATE)].notna().any(axis=1)]
+    last = (rated if len(rated) else longest).iloc[0]  # one bar may be read twice, once without it
     position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
     lately, counts = number(slow) or _inverse(fast), total in meant
     beside = {field: number(last[name]) for name, field in _BESIDE.items()}

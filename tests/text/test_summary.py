@@ -210,6 +210,13 @@ def test_what_a_loop_writes_beside_its_last_bar_is_told(
     assert bar["loss"] is None or f"loss {bar['loss']:.4g}" in said
 
 
+def test_the_bar_of_a_script_that_is_read_twice_keeps_its_rate(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("steps:  22%|██  | 805/3646 [18:10:12<64:07:33, 81.26s/it, avr_loss=0.0058]\n")
+    said = " ".join(shown(load(log)).split())
+    assert "805 of 3,646 turns in 18 h 10 min, lately 81.3 s each" in said
+
+
 @pytest.mark.parametrize(
     "other",
     [
