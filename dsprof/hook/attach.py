@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,7 @@ class Handle:
         self.target: Callable[[], Any] = _nobody  # weak reference, keeps no engine alive
         self.optimizer: Callable[[], Any] = _nobody  # weak reference
         self.step = 1  # without a target: number of the step at whose end models are found
+        self.together: Any = None  # without a target: the `Together` that knows this number instead
         self.out: str | os.PathLike[str] | None = None  # without a target: the run's folder
         self._entered = 0
 
@@ -63,6 +64,18 @@ class Handle:
         """The run's folder; None if nothing is being recorded."""
         recorder = _active.recorder
         return str(recorder.folder) if recorder else None
+
+    def may_begin(self, one: Any) -> bool:
+        """Whether an engine, or what an optimizer trains, may be recorded from now on: all ranks
+        are joined, and it is known which step of an optimizer has ended.
+        """
+        if self.together is None:
+            return True
+        if hasattr(one, "global_steps"):
+            return bool(self.together.is_complete())
+        step = self.together.number(one)
+        self.step = step or self.step
+        return step is not None
 
     def metric(self, name: str, value: float, step: int) -> None:
         """Record a metric of a step that training knows and the hook cannot see.
@@ -270,9 +283,12 @@ def _search(handle: Handle) -> None:
 
     found: list[Handle] = []
 
-    def attached(target: Any, optimizer: Any) -> None:
+    def attached(target: Any, optimizer: Any, begins: bool) -> None:
         if _active.known(target) is None:  # else it is detached by whoever attached to it
             found.append(_handle(target, optimizer, handle.step + 1, handle.out))
+            if begins and found[-1].target() is target:
+                timeline = _active.recorder.timeline
+                timeline.begin(timeline.tracks[-1])
 
     def lost() -> None:
         ends()
@@ -285,7 +301,7 @@ def _search(handle: Handle) -> None:
         if mine and search.trained and not (found or _active.has_recorded):
             _tell_of_nothing()
 
-    search = Search(attached, lost)
+    search = Search(attached, lost, handle.may_begin)
     search.start(handle.patches)
     _active.search = handle
     atexit.register(ends)
@@ -312,6 +328,26 @@ def recorded_in() -> str | None:
     return str(_active.recorder.folder) if _active.recorder else None
 
 
+def joined(undo: Callable[[], None], mine: str, all_: Sequence[str]) -> None:
+    """This process was joined while it trains (`dsprof.hook.join`): its models count their steps
+    with the other ranks that are (`Together`), and `undo` is called when the search ends.
+
+    Raises:
+        OSError: this rank cannot tell the others.
+    """
+    from dsprof.hook.together import Together
+
+    search = _active.search
+    if search is None:
+        return
+    search.patches.undo_with(undo)
+    try:
+        search.together = Together(mine, all_)
+    except BaseException:
+        search.detach()
+        raise
+
+
 def detach_all() -> bool:
     """End every recording and search of this process; whether there was one."""
     handles = [*filter(None, [_active.search]), *_active.handles]
@@ -326,8 +362,11 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
     from dsprof.hook.recorder import Recorder, folder
 
     place, before = folder(out), _active.before
-    goes_on = before is not None and before.goes_on(target, first, place)
-    recorder = Recorder(place, config, Guard(), before.name if before and goes_on else None)
+    counts = hasattr(target, "global_steps") or not (_active.search and _active.search.together)
+    goes_on = before is not None and counts and before.goes_on(target, first, place)
+    recorder = Recorder(
+        place, config, Guard(), before.name if before and goes_on else None, shares_launch=counts
+    )
     with ExitStack() as unless_it_starts:
         unless_it_starts.callback(recorder.close)
         recorder.start()

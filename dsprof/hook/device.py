@@ -119,6 +119,10 @@ class DeviceTimeline(Timeline):
             interval.begin = self.marks.mark()  # not before `frame.begin`
         return frame
 
+    def begin(self, track: Track) -> None:
+        super().begin(track)
+        self._lasts_until(track, self._step(track.number).begin)
+
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         """The compute stream is the one on which forward begins."""
         if not self.stack and not self.is_elsewhere():

@@ -22,12 +22,20 @@ from dsprof.imports import when_imported
 
 
 class Search:
-    """Calls `found(target, optimizer)` for each one found, and `lost()` when the search
-    is undone.
+    """Calls `found(target, optimizer, begins)` for each one found, and `lost()` when the search is
+    undone. `begins`: a step of it has just ended, and what comes now is of its next one.
     """
 
-    def __init__(self, found: Callable[[Any, Any], None], lost: Callable[[], None]) -> None:
-        self.found, self.lost = found, lost
+    def __init__(
+        self,
+        found: Callable[[Any, Any, bool], None],
+        lost: Callable[[], None],
+        may_begin: Callable[[Any], bool] = lambda _: True,
+    ) -> None:
+        """`may_begin(one)` says at the end of each step of an engine, or of an optimizer, whether
+        it, or its model, may be found yet.
+        """
+        self.found, self.lost, self.may_begin = found, lost, may_begin
         self.guard = Guard()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._wrappers: list[type] = []  # classes of such models
@@ -72,21 +80,26 @@ class Search:
         self.patches.method(deepspeed, "initialize", around)
 
     def _engine(self, made: Any) -> None:
-        self._look_at(made[0])
+        self._look_at(made[0], begins=False)
 
-    def _look_at(self, engine: Any) -> None:
+    def _look_at(self, engine: Any, *, begins: bool) -> None:
         """Find an engine, once: whoever detaches it does not want it found again."""
         self._searched = True  # an engine's optimizer trains no model that is worth a search
         if engine not in self._looked_at:
             self._looked_at.add(engine)
-            self.found(engine, None)
+            self.found(engine, None, begins)
 
     def _earlier_engines(self, deepspeed: ModuleType | None) -> None:
         """Find engines that were made before the search, each at the end of its next step.
 
         If `deepspeed` is not imported yet there are none, and no class is patched.
         """
-        look = self.guard(self._look_at)
+
+        def ended(engine: Any) -> None:
+            if self.may_begin(engine):
+                self._look_at(engine, begins=True)
+
+        look = self.guard(ended)
 
         def around(raw: Call) -> Call:
             def ends_step(engine: Any, *args: Any, **kwargs: Any) -> Any:
@@ -194,20 +207,25 @@ class Search:
             self._stepped(optimizer)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """At an optimizer's first step, record the model that holds most of its parameters.
+        """At an optimizer's first step, or the first at which it may begin, record the model that
+        holds most of its parameters.
 
         A model that only shares some of its weights with it belongs to another optimizer.
         """
         if optimizer in self._known:
             return
-        self._known[optimizer] = self.trained = True
+        self.trained = True
+        if not self.may_begin(optimizer):
+            return
+        self._known[optimizer] = True
         model = most_trained(optimizer, list(self._models))
         if model is None and not self._searched and _has_peers():
             self._searched = True
             self._models.update(instances(*self._wrappers))
             model = most_trained(optimizer, list(self._models))
         if model is not None:
-            _behind_backward(self.guard(partial(self.found, model, optimizer)))
+            begins = _holds_all(model, self._models)  # else the next backward may be of another
+            _behind_backward(self.guard(partial(self.found, model, optimizer, begins)))
 
 
 def _has_peers() -> bool:
@@ -233,6 +251,12 @@ def _behind_backward(action: Callable[[], None]) -> None:
         action()
     else:
         torch.autograd.Variable._execution_engine.queue_callback(action)  # noqa: SLF001
+
+
+def _holds_all(model: Any, models: Iterable[Any]) -> bool:
+    """Whether the others are parts of the model."""
+    held = {id(parameter) for parameter in model.parameters()}
+    return all(id(parameter) in held for other in models for parameter in other.parameters())
 
 
 def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.hook.injection import GONE, PROC, bytes_of, denied, run_lines, state_of, status_of
-from dsprof.hook.startup import joining
+from dsprof.hook.injection import GONE, PROC, denied, run_lines, state_of, status_of
+from dsprof.hook.ranks import ranks_below, trainer_of
+from dsprof.hook.startup import MAKES_BATCHES, calls_of, joining, leaving
+from dsprof.hook.together import leave_out
 from dsprof.output import tell
 from dsprof.recording.alive import is_writing
 from dsprof.recording.launches import FOLDER
@@ -46,32 +48,71 @@ def join(pids: Iterable[int], out: str | os.PathLike[str], *, leave: bool = Fals
         DsprofError: there is no such process, it cannot be asked, or the folder cannot be written.
     """
     ranks = list(dict.fromkeys(rank for pid in pids for rank in _ranks_of(pid)))
-    folder, launch = Path(out).absolute(), uuid.uuid4().hex
-    asked = {}
+    folder = Path(out).absolute()
     try:
         made = _made(folder, (PROC / str(ranks[0].pid)).stat().st_uid)
-        for rank in ranks:
-            answer = folder / FOLDER / f"{launch}.{rank.pid}"
-            lines = answer.with_name(f"{answer.name}.py")
-            lines.write_text(joining(folder, launch, answer, leaving=leave), encoding="ascii")
-            lines.chmod(0o644)
-            if _is_asked(rank, lines):
-                asked[rank] = answer
+        well, workers = _asked(ranks, folder, launch := uuid.uuid4().hex, leave=leave)
+        trainers = dict.fromkeys(_rank(trainer_of(one.pid)) for one in workers)
+        if trainers:
+            well += _asked(list(trainers), folder, launch := uuid.uuid4().hex, leave=leave)[0]
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(
             f"cannot be written: {reason}", str(folder), "name another --out"
         ) from error
-    well = _answered(asked)
     if leave:
         if well:
             tell(f"dsprof: {_many(well)} no longer recorded")
-    else:
-        _follow(well, folder)
+    elif _follow(well, folder):
+        _clean(folder / FOLDER, launch)
     for one in reversed(made):
         with suppress(OSError):  # it holds something
             one.rmdir()
-    return len(well) == len(ranks)
+    return len(well) == len(ranks) - len(workers) + len(trainers)
+
+
+def _clean(folder: Path, launch: str) -> None:
+    """Remove what the ranks told each other, unless one has not answered yet, and may read it."""
+    files = list(folder.glob(f"{launch}.*"))
+    if not any(one.suffix == ".py" for one in files):
+        for one in files:
+            one.unlink()
+
+
+def _asked(
+    ranks: Sequence[Rank], folder: Path, launch: str, *, leave: bool
+) -> tuple[list[Rank], list[Rank]]:
+    """Ask processes: those that answered that they do it, and those that make batches for the one
+    that could. Of the others it is said why not.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    answers = {rank: folder / FOLDER / f"{launch}.{rank.pid}" for rank in ranks}
+    asked = []
+    for rank, answer in answers.items():
+        lines = answer.with_name(f"{answer.name}.py")
+        text = leaving(answer) if leave else joining(folder, launch, answer, [*answers.values()])
+        lines.write_text(text, encoding="ascii")
+        lines.chmod(0o644)
+        if _is_asked(rank, lines):
+            asked.append(rank)
+    well, workers = [], []
+    told = _answered({rank: answers[rank] for rank in asked})
+    for rank, answer in answers.items():
+        is_over = told.get(rank, "") is not None or state_of(rank.pid) in GONE
+        if is_over and not leave and not calls_of(answer).exists():
+            leave_out(calls_of(answer))
+    for rank, said in told.items():
+        if said == MAKES_BATCHES:
+            workers.append(rank)
+        elif said:
+            tell(f"dsprof: process {rank.pid}: {said}")
+        elif said is None:
+            tell(f"dsprof: process {rank.pid} {_silence(rank.pid, folder / FOLDER)}")
+        else:
+            well.append(rank)
+    return well, workers
 
 
 def _is_asked(rank: Rank, lines: Path) -> bool:
@@ -98,23 +139,14 @@ def _made(folder: Path, owner: int) -> list[Path]:
     return new
 
 
-def _answered(asked: dict[Rank, Path]) -> list[Rank]:
-    """Those that answered that they do it; of the others it is said why not."""
+def _answered(asked: dict[Rank, Path]) -> dict[Rank, str | None]:
+    """What they answered; None of those that have not yet."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and not all(
         answer.exists() or state_of(rank.pid) in GONE for rank, answer in asked.items()
     ):
         time.sleep(_TURN)
-    well = []
-    for rank, answer in asked.items():
-        said = _taken(answer)
-        if said is None:
-            tell(f"dsprof: process {rank.pid} {_silence(rank.pid, answer.parent)}")
-        elif said:
-            tell(f"dsprof: process {rank.pid}: {said}")
-        else:
-            well.append(rank)
-    return well
+    return {rank: _taken(answer) for rank, answer in asked.items()}
 
 
 def _silence(pid: int, folder: Path) -> str:
@@ -130,8 +162,8 @@ def _silence(pid: int, folder: Path) -> str:
     return f"{since}{where}. Once that returns, it does what it was asked. {otherwise}"
 
 
-def _follow(ranks: Sequence[Rank], folder: Path) -> None:
-    """Wait until all are recorded, and say so."""
+def _follow(ranks: Sequence[Rank], folder: Path) -> bool:
+    """Wait until all are recorded, and say so. Whether they are."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and not all(_is_recorded(rank, folder) for rank in ranks):
         time.sleep(_TURN)
@@ -145,6 +177,7 @@ def _follow(ranks: Sequence[Rank], folder: Path) -> None:
                 "recorded from the end of its next one on, if a DeepSpeed engine, DDP or FSDP "
                 "trains in it"
             )
+    return begun == ranks
 
 
 def _many(ranks: Sequence[Rank]) -> str:
@@ -171,45 +204,12 @@ def _taken(answer: Path) -> str | None:
 
 
 def _ranks_of(pid: int) -> list[Rank]:
-    """The process itself, or the ranks below it: the topmost ones that have loaded PyTorch and got
-    a RANK, else those that `torch.multiprocessing.spawn` started.
-
-    Raises:
-        DsprofError: there is no such process, or it is in another container.
+    """Raises:
+    DsprofError: there is no such process, it is in another container, or holds several jobs.
     """
     if not (PROC / str(pid)).is_dir():
         raise DsprofError("there is no such process on this host", f"--pid {pid}", "see `ps -ef`")
-    found = list(_topmost(pid, _is_rank)) or list(_topmost(pid, _is_spawned)) or [pid]
-    return [_rank(one) for one in found]
-
-
-def _topmost(pid: int, wanted: Callable[[int], bool]) -> Iterator[int]:
-    if wanted(pid):
-        yield pid
-        return
-    for child in _children(pid):
-        yield from _topmost(child, wanted)
-
-
-def _is_rank(pid: int) -> bool:
-    with suppress(OSError):
-        names = {one.partition(b"=")[0] for one in bytes_of(pid, "environ").split(b"\0")}
-        return {b"RANK", b"LOCAL_RANK"} <= names and b"libtorch" in bytes_of(pid, "maps")
-    return False
-
-
-def _is_spawned(pid: int) -> bool:
-    with suppress(OSError):
-        return b"spawn_main(" in bytes_of(pid, "cmdline") and b"libtorch" in bytes_of(pid, "maps")
-    return False
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in (PROC / str(pid) / "task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, task.read_bytes().split())
-    return found
+    return [_rank(one) for one in ranks_below(pid)]
 
 
 def _rank(pid: int) -> Rank:

@@ -39,12 +39,15 @@ class Recorder:
     """Holds the writer, the timeline of phases, the collectives, and the patches of the process."""
 
     def __init__(
-        self, folder: Path, config: Mapping[str, Any], guard: Guard, before: str | None = None
-    ) -> None:
-        """`before` is the recording of the same process that this one continues."""
+        self, folder: Path, config: Mapping[str, Any], guard: Guard, before: str | None = None,
+        *, shares_launch: bool = True,
+    ) -> None:  # fmt: skip
+        """`before` is the recording of the same process that this one continues. `shares_launch`:
+        with all ranks of the job, which number their steps alike.
+        """
         self.folder, self.guard = folder, guard
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
-        header = _header() | {"config": dict(config)}
+        header = _header(_launch() if shares_launch else _word()) | {"config": dict(config)}
         if before:
             header["continues"] = before
         guard.who = f"dsprof: rank {header['rank']}"
@@ -243,7 +246,7 @@ def _flown(dumping: Callable[..., Any]) -> Flown:
     return Flown(total, any(entry.get("is_p2p") for entry in entries))
 
 
-def _header() -> dict[str, Any]:
+def _header(launch: str) -> dict[str, Any]:
     rank, world = _rank()
     return {
         "host": socket.gethostname(),
@@ -251,7 +254,7 @@ def _header() -> dict[str, Any]:
         "world": world,
         "local_rank": _local_rank(),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        "launch": _launch(),
+        "launch": launch,
         "pids": whose_pids(),
         "versions": _versions(),
     }
@@ -265,9 +268,7 @@ def _launch() -> str:
     """
     import torch.distributed as dist
 
-    names = ("DSPROF_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-    words = [os.environ[name] for name in names if os.environ.get(name, "none") != "none"]
-    word = words[0] if words else ""
+    word = _word()
     if not (dist.is_available() and dist.is_initialized()):
         return word
     store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
@@ -275,6 +276,12 @@ def _launch() -> str:
         return str(store.compare_set("dsprof/launch", "", word or uuid.uuid4().hex).decode())
     except RuntimeError:  # a store that does not support this, or that is closed
         return word
+
+
+def _word() -> str:
+    names = ("DSPROF_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    words = [os.environ[name] for name in names if os.environ.get(name, "none") != "none"]
+    return words[0] if words else ""
 
 
 def _local_rank() -> int:

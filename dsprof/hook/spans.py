@@ -170,6 +170,7 @@ class Timeline:
         """Begin the first step of `track` outside of any phase."""
         self.enter(track, Phase(0, 0))
         self.stack.pop()
+        track.left = track.begin
 
     def _turn(self, track: Track) -> None:
         """Change the current engine. Its turn began where the previous engine's last phase ended.

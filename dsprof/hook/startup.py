@@ -8,10 +8,14 @@ Any Python may run it, so its syntax is valid in every version from 2.7 on.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import dsprof
+
+#: What a worker of a data loader answers.
+MAKES_BATCHES: Final = "it makes batches for the process that trains: name that one"
 
 _LOADER: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
@@ -129,24 +133,50 @@ def join():
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if getattr(spec, "_initializing", False):
             raise ImportError("it is just importing " + name + ": try again")
-    about = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
-    if about is not None and about() is not None:
-        raise ImportError("it makes batches for the process that trains: name that one")
+    if makes_batches():
+        said.append({worker!a})
+        return
     attach = sys.modules.get("dsprof.hook.attach")
     before = attach and known(attach).recorded_in()
     if before and os.path.abspath(before) != os.path.abspath(text({out!a})):
         said.append("it is already recorded, in " + before)
         return
-    os.environ["DSPROF_OUT"], os.environ["DSPROF_LAUNCH"] = text({out!a}), {launch!a}
+    if attach and attach.is_searching():
+        return
+    told = dict(DSPROF_OUT=text({out!a}), DSPROF_LAUNCH={launch!a})
+    earlier = dict((name, os.environ.get(name)) for name in told)
+    os.environ.update(told)
     wait()
-    if not said and not sys.modules["dsprof.hook.attach"].is_searching():
-        said.append("it could not begin right now, as in a hook of an optimizer: try again")
+    attach = sys.modules["dsprof.hook.attach"]
+    if said or not attach.is_searching():
+        restore(earlier)
+        if not said:
+            said.append("it could not begin right now, as in a hook of an optimizer: try again")
+        return
+    attach.joined(lambda: restore(earlier), text({calls!a}), [text(one) for one in {all_calls!a}])
+
+
+def restore(names):
+    """Leave the environment as it was: processes that start later are not ours to record."""
+    for name, value in names.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def makes_batches():
+    """Whether this is a worker of a data loader."""
+    about = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    return about is not None and about() is not None
 
 
 def leave():
     """End what is recorded of this process."""
     attach = sys.modules.get("dsprof.hook.attach")
-    if attach is None or not known(attach).detach_all():
+    if makes_batches():
+        said.append({worker!a})
+    elif attach is None or not known(attach).detach_all():
         said.append("it was not recorded")
 
 
@@ -168,16 +198,33 @@ def startup(out: Path, launch: str) -> str:
     return (_LOADER + _AT_STARTUP).format(home=_home(), out=os.fsencode(out), launch=launch)
 
 
-def joining(out: Path, launch: str, answer: Path, *, leaving: bool = False) -> str:
-    """Lines for a process that already trains: they begin to record it to `out`, or end that, and
-    write to the file `answer` why they could not.
+def joining(out: Path, launch: str, answer: Path, ranks: Sequence[Path]) -> str:
+    """Lines for a process that already trains: they begin to record it to `out`, and write to the
+    file `answer` why they could not. `ranks` are the answers of all that are asked with it.
     """
+    return _lines(out, launch, answer, ranks, "join")
+
+
+def leaving(answer: Path) -> str:
+    """Lines that end what is recorded of their process, and write to the file `answer`."""
+    return _lines(Path(), "", answer, [], "leave")
+
+
+def calls_of(answer: Path) -> Path:
+    """Where a rank that answers in this file notes how many collectives there were (`Together`)."""
+    return answer.with_name(f"{answer.name}.calls")
+
+
+def _lines(out: Path, launch: str, answer: Path, ranks: Sequence[Path], action: str) -> str:
     return (_LOADER + _JOINED).format(
         home=_home(),
         out=os.fsencode(out),
         launch=launch,
         answer=os.fsencode(answer),
-        action="leave" if leaving else "join",
+        calls=os.fsencode(calls_of(answer)),
+        all_calls=[os.fsencode(calls_of(one)) for one in ranks],
+        action=action,
+        worker=MAKES_BATCHES,
     )
 
 

@@ -67,9 +67,9 @@ def test_a_model_that_is_sharded_by_what_pytorch_before_2_6_has_is_found(
     place = ModuleType("torch.distributed._composable.fsdp")
     vars(place)["fully_shard"] = lambda module, *, mesh=None: module  # noqa: ARG005
     monkeypatch.setitem(sys.modules, place.__name__, place)
-    found: list[tuple[object, object]] = []
+    found: list[tuple[object, ...]] = []
     patches = Patches()
-    Search(lambda *pair: found.append(pair), lambda: None).start(patches)
+    Search(lambda *told: found.append(told), lambda: None).start(patches)
     try:
         net = sharded(vars(place)["fully_shard"], torch.nn.Linear(2, 1))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -77,4 +77,4 @@ def test_a_model_that_is_sharded_by_what_pytorch_before_2_6_has_is_found(
         optimizer.step()
     finally:
         patches.undo()
-    assert found == [(net, optimizer)]
+    assert found == [(net, optimizer, True)]

@@ -30,6 +30,7 @@ LAUNCHERS: dict[str, tuple[str, ...]] = {
     "zero1": ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
     "spawn": (),
 }
+PAUSE = 0.02  # seconds between two steps of a job
 LOOP = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
 
 pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb here")
@@ -42,7 +43,7 @@ class Job:
         self.out, self.kind = out, kind
         out.mkdir()
         told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        command = [interpreter(), *LAUNCHERS[kind], JOBS / "joined.py", out, kind]
+        command = [interpreter(), *LAUNCHERS.get(kind, ()), JOBS / "joined.py", out, kind]
         self.process = subprocess.Popen(
             list(map(str, command)),
             env=os.environ | ENVIRONMENT | told,
@@ -59,13 +60,15 @@ class Job:
             time.sleep(0.05)
 
     def end(self) -> list[list[float]]:
-        """The losses of each rank, and what it said."""
+        """The losses of each rank; none says anything, or was told anything for good."""
         (self.out / "enough").touch()
         said = self.process.communicate(timeout=LONG)[1]
         assert self.process.returncode == 0, said[-3000:]
         assert "dsprof:" not in said
-        results = [self.out / f"result-{rank}.json" for rank in (0, 1)]
-        return [json.loads(result.read_text(encoding="utf-8"))["losses"] for result in results]
+        files = sorted(self.out.glob("result-*.json"))
+        results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        assert not any(result["told"] for result in results)
+        return [result["losses"] for result in results]
 
 
 def trained(job: Job, steps: int) -> None:
@@ -104,6 +107,13 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
     assert "2 processes are no longer recorded" in capsys.readouterr().err
     assert all(rank.ended for rank in folder(joined.out / "run"))
     losses = joined.end()
+    of_first = [
+        trained.index(next(row.value for row in rank.metrics if row.name == "loss"))
+        - rank.steps[0].step
+        for rank, trained in zip(ranks, losses, strict=True)
+    ]
+    assert of_first[0] == of_first[1]  # a step has one number, whenever its rank was joined
+    assert all(rank.steps[0].length > PAUSE * 1e9 for rank in ranks)  # the first is a whole one
     if joined.kind != "zero1":
         return
     alone = Job(tmp_path / "job", joined.kind)
@@ -111,6 +121,21 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
         many = min(len(mine), len(its))
         assert many >= 20
         assert mine[:many] == its[:many]
+
+
+@pytest.mark.parametrize("context", ["spawn", "fork"])
+@pytest.mark.parametrize("named", ["trainer", "worker"])
+def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches(
+    context: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path / "job", f"alone-{context}")
+    job.wait_for("begun-0")
+    pid = job.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    assert join([pid if named == "trainer" else int(children[-1])], job.out / "run")
+    assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
+    assert join([pid], job.out / "run", leave=True)
+    assert len(job.end()) == 1
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
@@ -198,9 +223,9 @@ def test_a_process_that_cannot_answer_goes_on(
     """The folder was deleted meanwhile, or the disk is full."""
     monkeypatch.setattr(joining, "PATIENCE", 0.0)
 
-    def forgotten(_: object) -> list[joining.Rank]:
+    def forgotten(asked: dict[joining.Rank, Path]) -> dict[joining.Rank, str | None]:
         shutil.rmtree(tmp_path / "run")
-        return []
+        return dict.fromkeys(asked)
 
     monkeypatch.setattr(joining, "_answered", forgotten)
     late = "import time\nprint(flush=True)\ntime.sleep(2)\nfor _ in range(1000): pass"
@@ -314,13 +339,8 @@ def test_a_process_that_is_traced_already_is_said_to_be(
             "torch = sys.modules['dsprof.hook.attach'] = type(sys)('a'); torch.__file__ = 'there'",
             "it has loaded another dsprof, which cannot do this: there",
         ),
-        (
-            """torch = sys.modules['torch.utils.data'] = type(sys)('a')
-torch.get_worker_info = dict""",
-            "it makes batches for the process that trains: name that one",
-        ),
     ],
-    ids=["importing", "another dsprof", "worker"],
+    ids=["importing", "another dsprof"],
 )
 def test_what_cannot_be_recorded_now_says_so(
     modules: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from tests.hook.jobs import job
 
@@ -33,7 +34,8 @@ def train(step: Any) -> None:
         over.fill_(len(losses) >= LEAST and (out / "enough").exists())
         dist.all_reduce(over, op=dist.ReduceOp.MAX)
         time.sleep(PAUSE)
-    job.finish({"losses": losses})
+    told = [name for name in os.environ if name.startswith("DSPROF")]
+    job.finish({"losses": losses, "told": told})
 
 
 def with_zero() -> None:
@@ -64,6 +66,27 @@ def with_ddp() -> None:
     train(step)
 
 
+def alone(context: str) -> None:
+    """Without ranks, with processes that make batches; `context` says how they are made."""
+    store = f"file://{sys.argv[1]}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # its workers have them, too
+    net = DistributedDataParallel(job.model())
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    loader = DataLoader(
+        torch.ones(100_000, job.WIDTH), batch_size=8, num_workers=1, multiprocessing_context=context
+    )
+    batches = iter(loader)
+
+    def step(_: int) -> Any:
+        loss = net(next(batches)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    train(step)
+
+
 def spawned(rank: int) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
     with_ddp()
@@ -72,5 +95,7 @@ def spawned(rank: int) -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "zero1":
         with_zero()
-    else:
+    elif sys.argv[2] == "spawn":
         torch.multiprocessing.spawn(spawned, nprocs=2)
+    else:
+        alone(sys.argv[2].partition("-")[2])
