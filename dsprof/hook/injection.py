@@ -25,6 +25,8 @@ PROC: Final = Path("/proc")
 GONE: Final = ("", "Z", "X")  # states of a process that runs nothing any more
 _GDB: Final = 60.0  # seconds for gdb, which reads the symbols of Python's own program
 _OWN_WAY: Final = (3, 14)  # the first Python with `sys.remote_exec`
+_OLDEST: Final = (3, 9)
+_UNKNOWN: Final = (0, 0)
 _OF_TERMINALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
 _TO_TRACE: Final = (
@@ -40,6 +42,9 @@ def run_lines(pid: int, lines: Path) -> None:
         DsprofError: it cannot be made to.
     """
     version, program = _python_of(pid)
+    if _UNKNOWN < version < _OLDEST:
+        has, needs = (".".join(map(str, one)) for one in (version, _OLDEST))
+        raise DsprofError(f"runs Python {has}, {needs} or later is needed", f"--pid {pid}")
     if version >= _OWN_WAY:
         own = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
         command = [program, "-I", "-S", "-c", own, str(pid), str(lines)]
@@ -109,7 +114,7 @@ def _done(command: Sequence[str]) -> tuple[int | None, str]:
 
 
 def _python_of(pid: int) -> tuple[tuple[int, int], str]:
-    """The version of its Python, (0, 0) if that is not in the name of a file, and the program.
+    """The version of its Python, `_UNKNOWN` if that is not in the name of a file, and the program.
 
     Raises:
         DsprofError: it is no Python process, or may not be looked at.
@@ -126,7 +131,7 @@ def _python_of(pid: int) -> tuple[tuple[int, int], str]:
     named = re.search(r"python(\d)\.(\d+)$", program) or re.search(
         r"/libpython(\d)\.(\d+)\w*\.so", files
     )
-    return (int(named[1]), int(named[2])) if named else (0, 0), program
+    return (int(named[1]), int(named[2])) if named else _UNKNOWN, program
 
 
 def _between(pid: int) -> DsprofError:
@@ -167,6 +172,7 @@ def _with_gdb(pid: int, lines: str) -> list[str]:
     page = "((char *(*)(void *, unsigned long, int, int, int, long)) mmap)"
     call = "((int (*)(void *, void *)) Py_AddPendingCall)((void *) PyRun_SimpleString, $page)"
     lives = "((int (*)(void)) Py_IsInitialized)"
+    call = f"(&PyUnicode_AsUTF8 ? {call} : -1)"  # Python 2 has none, and would raise in training
     first = (
         "set auto-solib-add off",
         "set debuginfod enabled off",

@@ -150,6 +150,34 @@ def test_each_python_before_3_14_answers_and_goes_on(
     assert not (tmp_path / "run").exists()  # it would be empty
 
 
+@pytest.mark.parametrize("version", ["2.7", "3.8"])
+def test_a_python_that_is_too_old_is_let_alone(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of Python 2 would end with an error of syntax."""
+    with running(
+        python(version),
+        LOOP.replace("print(flush=True)", "sys.stdout.write(chr(10)); sys.stdout.flush()"),
+    ) as process:
+        assert not join([process.pid], tmp_path / "run")
+        assert f"runs Python {version}, 3.9 or later is needed" in capsys.readouterr().err
+        time.sleep(0.1)
+        assert process.poll() is None
+
+
+def test_a_python_2_whose_name_does_not_tell_is_let_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injection, "_OLDEST", injection._UNKNOWN)
+    with running(
+        python("2.7"),
+        LOOP.replace("print(flush=True)", "sys.stdout.write(chr(10)); sys.stdout.flush()"),
+    ) as process:
+        assert not join([process.pid], tmp_path / "run")
+        time.sleep(0.1)
+        assert process.poll() is None
+
+
 def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
