@@ -222,10 +222,18 @@ class Search:
         if model is None and not self._searched and _has_peers():
             self._searched = True
             self._models.update(instances(*self._wrappers))
+            for faster in instances(*_compiled_kinds()):
+                self._compiled(faster._orig_mod, faster)  # noqa: SLF001
             model = most_trained(optimizer, list(self._models))
         if model is not None:
             begins = _holds_all(model, self._models)  # else the next backward may be of another
             _behind_backward(self.guard(partial(self.found, model, optimizer, begins)))
+
+
+def _compiled_kinds() -> list[type]:
+    """The class of models that `torch.compile` made, if it is loaded."""
+    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    return [kind] if isinstance(kind, type) else []
 
 
 def _has_peers() -> bool:

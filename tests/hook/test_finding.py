@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.hook import finding
 from dsprof.hook.finding import Search
 from dsprof.hook.patches import Patches
 
@@ -78,3 +79,24 @@ def test_a_model_that_is_sharded_by_what_pytorch_before_2_6_has_is_found(
     finally:
         patches.undo()
     assert found == [(net, optimizer, True)]
+
+
+def test_what_a_model_was_compiled_to_before_the_search_is_found_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is what the script calls."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(finding, "_has_peers", lambda: True)
+    net = torch.nn.Linear(2, 1)
+    faster = torch.compile(net, backend="eager")
+    optimizer = torch.optim.SGD(faster.parameters(), lr=0.1)
+    found: list[tuple[object, ...]] = []
+    search, patches = Search(lambda *told: found.append(told), lambda: None), Patches()
+    search.start(patches)
+    search._wrappers.append(torch.nn.Linear)
+    try:
+        faster(torch.ones(2)).backward()
+        optimizer.step()
+    finally:
+        patches.undo()
+    assert [model is faster for model, *_ in found] == [True]
