@@ -508,6 +508,23 @@ def test_the_computing_stream_that_waits_for_a_communicating_one_is_communicatio
     assert (found.spans[0].path, found.spans[0].gpu) == ("forward/stream_wait", 7 * MS)
 
 
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_wait_for_copies_does_not_hide_the_wait_for_communication_behind_it(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """Neither names the stream that waits: it is the current one."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    issue_aside(calls, stream, group)
+    SideStream(3, stream, stall=3).record_event().wait()
+    SideStream(ANOTHER, stream, stall=7).record_event().wait()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [3, 7]
+
+
 def test_what_the_device_idles_at_a_synchronisation_is_told(
     timeline: DeviceTimeline,
     calls: DeviceCollectives,
