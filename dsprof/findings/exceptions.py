@@ -68,6 +68,7 @@ _SAME_CALLS: Final = Advice(
 _FULL_DISK: Final = Advice(
     "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
 )
+
 #: Of ZeRO-3, which compares the order of modules between ranks in the first backward.
 _SAME_MODULES: Final = Advice(
     "branches that depend on data or rank",
