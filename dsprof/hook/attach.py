@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import sys
-import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.hook.guard import Guard, say
+from dsprof.hook.last_words import tell
 from dsprof.hook.patches import Patches
 from dsprof.hook.stepping import is_calling_hooks
 from dsprof.recording.layout import stem_of
@@ -24,23 +23,11 @@ from dsprof.recording.layout import stem_of
 if TYPE_CHECKING:
     from typing import Self  # since 3.11
 
-_MOST_SAID: Final = 1000  # characters of an exception that are recorded
 _FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
 UNSEEN: Final = (
     "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other"
 )
-#: How torch hands on what was raised elsewhere, behind which it quotes the traceback.
-_QUOTES: Final = re.compile(
-    r"[\w.]+: Caught \w+ (in [^\n]{1,200}?)\.?\nOriginal Traceback \(most recent call last\):\n"
-)
-#: Names of `events.PROBLEMS`, and how exceptions begin that are more than "exception".
-_KINDS: Final = {
-    "oom": r"[\w.]*OutOfMemoryError\b|RuntimeError: [A-Z]{3,4} out of memory"
-    r"|(?:RuntimeError|torch\.AcceleratorError): CUDA (?:driver )?error: out of memory",
-    "host-oom": r"MemoryError\b|numpy\S{1,20}_ArrayMemoryError\b|OSError: \[Errno 12\]"
-    r"|RuntimeError: (?:DefaultCPUAllocator: |\[enforce fail at \S*(?:alloc_cpu|CPUAllocator)\.)",
-}
 
 
 def _nobody() -> None:
@@ -404,24 +391,7 @@ def _last_words(error: BaseException | None = None) -> None:
     recorder = _active.recorder
     error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if recorder and isinstance(error, Exception) and not hasattr(sys, "ps1"):
-        recorder.guard(_tell)(recorder, error)
-
-
-def _tell(recorder: Any, error: Exception) -> None:
-    """Record `error`, after the steps that have ended, whose rows may still be buffered."""
-    said = _own_words("".join(traceback.format_exception_only(type(error), error)).strip())
-    recorder.timeline.flush()
-    name = next((kind for kind, begin in _KINDS.items() if re.match(begin, said)), "exception")
-    recorder.writer.problem(name, said[:_MOST_SAID])
-
-
-def _own_words(said: str) -> str:
-    """What was raised in a worker of a data loader, and there: torch quotes all its traceback."""
-    quotation = _QUOTES.match(said)
-    if not quotation:
-        return said
-    raised = re.split(r"\n[ \t][^\n]*(?=\n\S)", said)[-1].strip()
-    return f"{raised} ({quotation[1]})"
+        recorder.guard(tell)(recorder, error)
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:
