@@ -49,6 +49,7 @@ _DIALECTS: Final = {
     "nemo": "nemo",
     "arctic_training": "arctic-training",
     "automodel": "automodel",
+    "fms": "fms",
     "prime-rl": "prime-rl",
     "instructlab": "instructlab",
 }

@@ -88,6 +88,7 @@ FRAMEWORK: Final = {
     "deepspeed-chat": "DeepSpeed-Chat",
     "nemo": "NeMo",
     "automodel": "NeMo AutoModel",
+    "fms": "foundation-model-stack",
     "megatron-swift": "Megatron-SWIFT",
     "arctic-training": "ArcticTraining",
     "instructlab": "InstructLab",
