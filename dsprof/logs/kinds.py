@@ -127,7 +127,7 @@ class Kinds:
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
         return cls(
             own=own,
-            bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
+            bare=own & ~per_pattern(_names_step),
             after=(after & ~part) | (behind & ~end & free & ~parts),
             before=per_pattern(lambda p: p.place == "before")
             | (ahead & free)
@@ -147,6 +147,12 @@ class Kinds:
             left_out=per_pattern(lambda p: any(row.name == "left_out" for row in p.rows)),
             sums=sums,
         )
+
+
+def _names_step(pattern: Pattern) -> bool:
+    """Whether its line says which step it is of."""
+    said = (pattern.lead, pattern.regex)
+    return any(one is not None and "step" in one.groupindex for one in said)
 
 
 def _parts_of_blocks(lines: np.ndarray, source: Source) -> np.ndarray:
