@@ -21,6 +21,9 @@ LEAST: Final = 10.0
 #: dicts, and the title that torchtune gives its bar.
 _DICTS: Final = ("huggingface.train", "huggingface.train_callback")
 _BESIDE: Final = (*_DICTS, "huggingface.bar_torchtune")
+#: Tells by its title and its mean loss whose it is, and so that it turns once an optimizer step.
+_TITLED: Final = "huggingface.bar_kohya"
+_OF_LINE: Final = ("segment", "engine", "at", "line", "pattern")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _WINDOW: Final = ("covers", "passed", "evaluated")
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "covers", "at", "source", "line")
@@ -127,7 +130,7 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     said = rows["value"].fillna(rows["seconds"])
     rows = rows.assign(source=rows["source"].astype("str"), said=said, own=rows["step"])
     one = ["source", "record"]
-    found = rows.drop_duplicates(one)[[*one, "segment", "engine", "at", "line", "own"]]
+    found = rows.drop_duplicates(one)[[*one, *_OF_LINE, "own"]]
     if rows.empty:
         return found.assign(**dict.fromkeys(_BAR.values(), np.nan))
     for name, column in _BAR.items():
@@ -151,6 +154,9 @@ def _training(bars: pd.DataFrame, beside: pd.DataFrame, stated: frozenset[float]
     """The bars that count optimizer steps."""
     if stated:
         return bars[bars["total"].isin(stated)]
+    by_title = bars.loc[bars["pattern"] == _TITLED, "total"]
+    if len(by_title):
+        return bars[bars["total"].isin(by_title)]
     numbered = beside[["segment", "step"]].dropna().drop_duplicates()
     met = bars.merge(numbered.astype("float64"), on=["segment", "step"])
     return bars[bars["total"].isin(met["total"].mode().head(1))]

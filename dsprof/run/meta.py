@@ -22,7 +22,7 @@ _FROM_CONFIG: Final = (
 #: Bars, which any loop may show, and the banner of Hugging Face's Trainer and what PEFT tells,
 #: which scripts on accelerate print, too.
 _ANYBODYS: Final = (
-    *("bar_slow", "bar_fast", "bar_endless", "bar_counting", "bar_steps"),
+    *("bar_slow", "bar_fast", "bar_endless", "bar_counting", "bar_steps", "bar_kohya"),
     *("banner", "banner_examples", "banner_epochs"),
     *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps", "peft"),
 )

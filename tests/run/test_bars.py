@@ -105,6 +105,13 @@ def test_a_bar_of_torchtune_that_moved_before_its_title_did_is_not_taken_for_tha
     assert seconds(run_of_text("".join(tuned(1, n, n, at) for n, at in PLACES) + later)) == TOLD
 
 
+def test_a_bar_of_kohyas_scripts_says_by_itself_that_it_counts_steps() -> None:
+    """Beside others, such as the one that loads the data."""
+    bars = [f"steps: {bar(n, 500, at)}".replace("]", ", avr_loss=0.125]\n") for n, at in PLACES]
+    run = run_of_text(f"Map: {bar(400, 900, 99)}\n", *bars)
+    assert seconds(run) == TOLD
+
+
 def test_a_banner_that_scripts_on_accelerate_print_too_names_no_trainer() -> None:
     turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
     assert "framework" not in run_of_text(BANNER % 500 + turns).meta
