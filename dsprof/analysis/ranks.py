@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # relative: rounding errors of sums in another order
 _WORTH = 0.01  # of a step; less untimed work than this cannot hide a straggler
+_AWAITS = 0.25  # of its delay: a late rank's own waiting below that is what meeting costs
 _MOST_STEPS = 2_000  # evenly spread over the run; more would not change the result
 
 
@@ -37,6 +38,9 @@ class Straggler:
             worst first; none if it loses most where nothing is timed.
         place_delay: seconds per step that it loses there.
         meeting: the phase in which the others wait for it; "" if that is not timed.
+        awaits: seconds per step that it waits itself where another comes later still; 0 if that is
+            little beside its delay.
+        awaits_in: the phase in which it does so most; "" if `awaits` is 0.
         steps, ranks: how many were compared.
         first, last: the first and the last optimizer step that was compared.
     """
@@ -53,6 +57,8 @@ class Straggler:
     ranks: int
     first: int
     last: int
+    awaits: float = 0.0
+    awaits_in: str = ""
 
     @property
     def above_chance(self) -> float:
@@ -195,18 +201,22 @@ def _by_work(seconds: np.ndarray) -> _Arrivals:
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
-def _is_felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) -> bool:
-    """Whether a rank that leads at some boundary delays the others, as far as they are timed where
-    ranks meet: it works longer than any of them altogether, or they wait for it there. If its other
-    work, or the `rest` of theirs that no phase holds, makes up for the lead before anybody waits,
-    it is not late.
+def _felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) -> _Last | None:
+    """What the others lose by a rank that leads at some boundary, as far as they are timed where
+    ranks meet: it works longer than any of them altogether, or they wait for it there.
+
+    If their other work, or the `rest` of theirs that no phase holds, makes up for a part of the
+    lead before anybody waits, the delay is what is left; None if that is less than half.
     """
     if own == seconds.shape[2]:
-        return True
+        return late
     work = seconds[:, :, :own].sum(axis=2) + rest
     longer = of_median_rank(work[:, late.group]) - np.delete(work, late.group, axis=1).max(axis=1)
     waits = -_beyond(seconds[:, :, own:], late.group).mean(axis=0)
-    return max(float(longer.mean()), float(waits.clip(min=0.0).sum())) * 2 >= late.delay
+    felt = max(float(longer.mean()), float(waits.clip(min=0.0).sum()))
+    if felt * 2 < late.delay:
+        return None
+    return replace(late, delay=min(late.delay, felt), least=min(late.least, felt))
 
 
 def _beyond(seconds: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -250,14 +260,18 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
         ways.append(_by_waiting(seconds, own))
     lasts = [(last, way) for way in ways if (last := way.last())]
     beside = 0.0 if rest is None else rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
-    found = [(last, way) for last, way in lasts if _is_felt(seconds, own, beside, last)]
+    found = [(felt, way) for last, way in lasts if (felt := _felt(seconds, own, beside, last))]
     if not found:
         return None
     last, way = max(found, key=lambda one: one[0].delay)
     behind, delay = last.steps, last.delay
     more = of_median_rank(seconds[:, last.group]) - of_median_rank(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    waits = -_beyond(seconds, last.group)[:, own:][behind].sum(axis=0)
+    waits = -_beyond(seconds, last.group)[:, own:]
+    theirs = waits[behind].sum(axis=0)
+    its = -waits.mean(axis=0).clip(max=0.0)
+    awaits = float(its.sum())
+    awaits = awaits if awaits >= _AWAITS * delay else 0.0
     worst = _most_of(loss, delay)
     return Straggler(
         group=tuple(ranks[last.group].tolist()),
@@ -267,11 +281,13 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
         next=last.next,
         phases=tuple(names[phase] for phase in worst),
         place_delay=float(loss[worst].sum()) if len(worst) else delay - float(loss.sum()),
-        meeting=str(names[own + int(waits.argmax())]) if own < len(names) else "",
+        meeting=str(names[own + int(theirs.argmax())]) if own < len(names) else "",
         steps=len(steps),
         ranks=len(ranks),
         first=int(steps[0]),
         last=int(steps[-1]),
+        awaits=awaits,
+        awaits_in=str(names[own + int(its.argmax())]) if awaits else "",
     )
 
 

@@ -28,6 +28,7 @@ Ranks = npt.NDArray[np.int64]
 
 _MEETING: Final = [CLASSES.index(Class.COMMUNICATION), CLASSES.index(Class.WAIT)]
 _ALONE: Final = [index for index in range(len(CLASSES)) if index not in _MEETING]
+_OTHER: Final = CLASSES.index(Class.OTHER)
 _DATA: Final = CLASSES.index(Class.DATA)
 #: Margin, as a share of the gain, for side effects of removing a fault that no recording shows.
 _ELSE: Final = 0.05
@@ -43,8 +44,10 @@ class Gain:
     high: float
 
 
-def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
+def parts(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> tuple[Seconds, Ranks] | None:
     """Self seconds [steps x ranks x classes] of the steps that all ranks report; and the ranks.
+
+    What the phases leave out (`rest`, see `ranks.untimed_by_step`) is a rank's own work, too.
 
     The steps are those of `ranks.compared_steps`. None unless there are at least two.
     """
@@ -61,10 +64,15 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     visit += class_codes(rows)
     shape = len(steps), len(ranks), len(CLASSES)
     seconds = np.bincount(visit, numbers(rows["self_seconds"]), math.prod(shape))
-    return np.asarray(seconds, np.float64).reshape(shape), ranks
+    table = np.asarray(seconds, np.float64).reshape(shape)
+    if rest is not None:
+        table[:, :, _OTHER] += rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
+    return table, ranks
 
 
-def no_straggler(table: Seconds, slow: Sequence[int], *, timed: bool = True) -> Gain:
+def no_straggler(
+    table: Seconds, slow: Sequence[int], *, timed: bool = True, awaits: float = 0.0
+) -> Gain:
     """The gain if the ranks at the indices `slow` worked only as long as the median of the others.
 
     It is measured in two ways: by how much longer they work, and by how much longer the others
@@ -74,9 +82,11 @@ def no_straggler(table: Seconds, slow: Sequence[int], *, timed: bool = True) -> 
         table: from `parts`.
         slow: indices of ranks, mostly of one; of several the median one counts.
         timed: whether phases include what makes them late; otherwise only the waiting is used.
+        awaits: seconds per step that they wait themselves where another comes later still. The
+            others make up for their delay there only by a delay of their own, which would remain.
     """
-    longer = _beyond(table[:, :, _ALONE].sum(axis=2), slow)
-    waiting = -_beyond(table[:, :, _MEETING].sum(axis=2), slow)
+    longer = _beyond(table[:, :, _ALONE].sum(axis=2), slow) + awaits
+    waiting = awaits - _beyond(table[:, :, _MEETING].sum(axis=2), slow)
     return _between(longer if timed else waiting, waiting)
 
 

@@ -258,15 +258,21 @@ class Facts(Job):
         """The slowest rank; None if ranks cannot be compared, as stages of a pipeline cannot."""
         if self.is_pipeline:
             return None
-        rest = untimed_by_step(self.compared, self.series) if self.run.is_recording else None
-        return straggler(apart_from_saves(self.compared), rest)
+        return straggler(apart_from_saves(self.compared), self._rest)
+
+    @cached_property
+    def _rest(self) -> pd.DataFrame | None:
+        """What no phase of a rank holds, by step; None in a log, whose timers may leave out more
+        than a rank's own work.
+        """
+        return untimed_by_step(self.compared, self.series) if self.run.is_recording else None
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
         """Seconds by step, rank and class, and the ranks; None if ranks cannot be compared."""
         if self.is_pipeline or self.straggler is None:
             return None
-        return parts(self.compared)
+        return parts(self.compared, self._rest)
 
     @cached_property
     def compared(self) -> pd.DataFrame:

@@ -78,7 +78,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: tuple[float, float] | None = None  # low and high, seconds per step
-    what_if: str = ""  # what `gain` was replayed for, "no rank were late"; "" if it is reckoned
+    what_if: str = ""  # what `gain` was replayed for, "rank 5 were not late"; "" if it is reckoned
     gain_why: str = ""  # why `gain` is more than `seconds_per_step`; "" where it is not
     confidence: Confidence = "high"
 

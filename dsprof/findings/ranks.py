@@ -42,6 +42,8 @@ from dsprof.findings.versions import is_known
 from dsprof.run.table import STEP, plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
 
+_WORTH_SAYING: Final = 0.15  # of a delay; less is what ranks differ by anyway
+
 #: The rank on which memory_breakdown collects garbage before printing.
 COLLECTS: Final = 0
 
@@ -77,6 +79,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
             f"{said.median}. {said.lose} {_mostly(late, place)}"
             + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
+            + _other_work(late)
             + (f" {more.said}" if more else ""),
             share=share,
             seconds_per_step=late.delay,
@@ -86,9 +89,24 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             evidence=_lines(facts, late),
             advice=(more.advice,) if more else (*_own_code(facts, late, place), node(facts, late)),
             gain=_gain(facts, late),
-            what_if="no rank were late" if facts.replay else "",
+            what_if=f"{late.who} were not late" if facts.replay else "",
         )
     ]
+
+
+def _other_work(late: Straggler) -> str:
+    """What the others' own delays change: they hide a part of it, or hold it up elsewhere."""
+    hidden, back = late.place_delay - late.delay, ""
+    if late.awaits:
+        back = (
+            f" In {late.awaits_in} it is the other way round, {format_seconds(late.awaits)} per "
+            "step."
+        )
+    if hidden < _WORTH_SAYING * late.delay:
+        return back
+    return (
+        f" For {format_seconds(hidden)} of it nobody waits: the others work longer elsewhere.{back}"
+    )
 
 
 def _mostly(late: Straggler, place: Place | None) -> str:
@@ -214,7 +232,7 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
         return promise(late.delay)
     table, ranks = facts.replay
     slow = np.searchsorted(ranks, late.group).tolist()
-    gain = no_straggler(table, slow, timed=bool(late.phase))
+    gain = no_straggler(table, slow, timed=bool(late.phase), awaits=late.awaits)
     return gain.low, gain.high
 
 

@@ -196,18 +196,22 @@ def test_a_rank_is_not_late_if_another_works_as_long_where_nothing_is_timed(
     assert straggler(phases, beside(phases)) is None
 
 
-def test_a_rank_is_late_although_the_others_have_some_time_that_is_not_timed() -> None:
+def test_a_rank_is_late_by_what_is_left_beyond_time_of_the_others_that_is_not_timed() -> None:
     phases = each_step((0.3, 0.4), (0.8, 0.1))
     found = straggler(phases, beside(phases))
     assert found is not None
     assert found.group == (1,)
-    assert found.delay == pytest.approx(0.5)
+    assert found.delay == pytest.approx(0.3)
+    assert found.place_delay == pytest.approx(0.5)
+    assert (found.awaits, found.awaits_in) == (0.0, "")
 
 
 def test_ranks_that_wait_for_each_other_in_turns_within_a_step_are_late_where_they_are() -> None:
     found = straggler(in_two_phases(0.21, 0.21))
     assert found is not None
-    assert found.delay == pytest.approx(0.201)
+    assert found.delay == pytest.approx(0.2)
+    assert found.awaits == pytest.approx(0.2)
+    assert {found.meeting, found.awaits_in} == {"gather", "reduce"}
 
 
 def test_steps_that_a_rank_does_not_report_are_left_out() -> None:

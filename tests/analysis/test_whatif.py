@@ -46,6 +46,29 @@ def test_what_makes_a_rank_late_outside_of_all_phases_is_told_by_the_waiting_alo
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
 
 
+def test_what_a_late_rank_waits_itself_for_the_others_does_not_make_up_for_its_delay() -> None:
+    """The others work 20 ms longer, too, but after they have waited for it."""
+    rows = phases(0.03)
+    mine = rows["rank"] == 0
+    rows.loc[mine & (rows["class"] == "compute"), "self_seconds"] += 0.02
+    rows.loc[~mine & (rows["class"] == "communication"), "self_seconds"] += 0.02
+    found = parts(rows)
+    assert found is not None
+    gain = no_straggler(found[0], [1], awaits=0.02)
+    assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
+
+
+def test_what_no_phase_of_the_others_holds_makes_up_for_a_delay() -> None:
+    rows = phases(0.03)
+    waits = (rows["rank"] == 0) & (rows["class"] == "communication")
+    rows = rows.assign(self_seconds=rows["self_seconds"].mask(waits, 0.02))
+    rest = pd.DataFrame({0: 0.02, 1: 0.0}, index=range(40))
+    found = parts(rows, rest)
+    assert found is not None
+    gain = no_straggler(found[0], [1])
+    assert (gain.low, gain.high) == pytest.approx((0.0095, 0.0105))  # 5 % to each side
+
+
 def test_jitter_widens_the_interval_around_the_truth() -> None:
     gain = no_straggler(table(0.03, jitter=0.005), [1])
     assert 0.0235 < gain.low < 0.0285

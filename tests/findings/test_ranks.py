@@ -94,6 +94,38 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
+def test_what_the_others_lose_elsewhere_is_told_beside_what_a_late_rank_does() -> None:
+    """Rank 2 loads 250 ms longer; 60 ms of that the others compute longer before all meet."""
+    rows = ranks(30, 2, 0.25)
+    for row in rows:
+        if row.get("rank") not in {2, None} and row["name"] in {"forward", "backward_allreduce"}:
+            row["seconds"] += 0.06 if row["name"] == "forward" else -0.06
+    found = one(run_of(rows), "straggler-rank")
+    assert found.seconds_per_step == pytest.approx(0.19)
+    assert "arrives 190 ms per step after the median rank" in found.summary
+    assert "For 60.0 ms of it nobody waits: the others work longer elsewhere." in found.summary
+    assert found.gain == pytest.approx((0.1805, 0.1995))
+
+
+def test_ranks_that_wait_for_each_other_in_turns_of_a_step_each_cost_all_of_their_delay() -> None:
+    rows = []
+    for row in ranks(30, 2, 0.15):
+        rows.append(row)
+        if row["name"] == "backward_allreduce":  # then the others update 100 ms longer
+            row["seconds"] -= 0.12
+            late = row["rank"] == 2
+            rows.append(phase("optimizer_step", row["step"], 0.01 if late else 0.11, row["rank"]))
+            rows.append(
+                phase("optimizer_allgather", row["step"], 0.11 if late else 0.01, row["rank"])
+            )
+    found = one(run_of(rows), "straggler-rank")
+    assert found.ranks == (2,)
+    assert found.seconds_per_step == pytest.approx(0.15)
+    assert found.gain == pytest.approx((0.1425, 0.1575))
+    assert found.what_if == "rank 2 were not late"
+    assert "In optimizer_allgather it is the other way round, 100 ms per step." in found.summary
+
+
 def test_a_rank_that_is_late_in_several_phases_does_not_lose_most_outside_of_them() -> None:
     rows = ranks(30, 2, 0.15)
     for row in rows:
