@@ -19,8 +19,7 @@ from dsprof.units import format_ranks, listed
 _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # relative: rounding errors of sums in another order
-_WORTH = 0.01  # of a step; less untimed work than this cannot hide a straggler
-_AWAITS = 0.25  # of its delay: a late rank's own waiting below that is what meeting costs
+_AWAITS = 0.15  # of its delay: a late rank's own waiting below that is what meeting costs
 _MOST_STEPS = 2_000  # evenly spread over the run; more would not change the result
 
 
@@ -137,6 +136,7 @@ class _Last:
     next: float  # share of the steps in which the next rank or group is
     delay: float  # seconds per step behind the median of the others, mean over all steps
     least: float  # the same in three of four steps, at least
+    middle: float  # the same of the median rank of the group: `delay` is that of its last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ class _Arrivals:
         """
         alone, (size, gap) = self._last(1), self._widest_gap()
         together = self._last(size) if size > 1 else None
-        if together is None or together.steps.mean() * 2 <= 1 or gap * 2 < together.delay:
+        if together is None or together.steps.mean() * 2 <= 1 or gap * 2 < together.middle:
             return alone
-        return alone if alone and together.delay * 2 < alone.delay else together
+        return alone if alone and together.middle * 2 < alone.delay else together
 
     def _widest_gap(self) -> tuple[int, float]:
         """How many ranks, at most half, come after the widest gap between two arrivals, and that
@@ -181,14 +181,15 @@ class _Arrivals:
         most = int(often.argmax())
         slow, steps = groups[most], apart.copy()
         steps[apart] = which.reshape(-1) == most
-        behind = of_median_rank(self.at[:, slow])
-        behind -= of_median_rank(np.delete(self.at, slow, axis=1))
+        others = of_median_rank(np.delete(self.at, slow, axis=1))
+        behind = self.at[:, slow].max(axis=1) - others
         return _Last(
             slow,
             steps,
             next=float(np.sort(np.append(often, 0))[-2] / len(steps)),
             delay=float(behind.mean()),
             least=float(np.quantile(behind, 0.25)),
+            middle=float((of_median_rank(self.at[:, slow]) - others).mean()),
         )
 
 
@@ -206,23 +207,27 @@ def _felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) 
     ranks meet: it works longer than any of them altogether, or they wait for it there.
 
     If their other work, or the `rest` of theirs that no phase holds, makes up for a part of the
-    lead before anybody waits, the delay is what is left; None if that is less than half.
+    lead before anybody waits, the delay is what is left; None if that is less than half. What it
+    waits itself at another meeting makes up for nothing.
     """
     if own == seconds.shape[2]:
         return late
     work = seconds[:, :, :own].sum(axis=2) + rest
-    longer = of_median_rank(work[:, late.group]) - np.delete(work, late.group, axis=1).max(axis=1)
-    waits = -_beyond(seconds[:, :, own:], late.group).mean(axis=0)
-    felt = max(float(longer.mean()), float(waits.clip(min=0.0).sum()))
+    longer = work[:, late.group].max(axis=1) - np.delete(work, late.group, axis=1).max(axis=1)
+    waits = _waited(seconds[:, :, own:], late.group)
+    felt = max(float(longer.mean()), float(waits.mean(axis=0).clip(min=0.0).sum()))
     if felt * 2 < late.delay:
         return None
-    return replace(late, delay=min(late.delay, felt), least=min(late.least, felt))
+    delay, instead = min(late.delay, felt), back(waits)
+    if instead.any():
+        delay = max(delay, float(waits[:, ~instead].sum(axis=1).mean()))
+    return replace(late, delay=delay, least=min(late.least, delay))
 
 
-def _beyond(seconds: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """What the median rank of a group, on axis 1, has more than that of the others."""
-    others = np.delete(seconds, group, axis=1)  # with the group in it, it would be one of two
-    return np.asarray(of_median_rank(seconds[:, group]) - of_median_rank(others))
+def _waited(meetings: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """What the median of the other ranks, on axis 1, waits longer than the last one of a group."""
+    others = np.delete(meetings, group, axis=1)  # with the group in it, it would be one of two
+    return np.asarray(of_median_rank(others) - meetings[:, group].min(axis=1))
 
 
 def _by_all_work(seconds: np.ndarray, own: int) -> _Arrivals:
@@ -263,15 +268,15 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     found = [(felt, way) for last, way in lasts if (felt := _felt(seconds, own, beside, last))]
     if not found:
         return None
-    last, way = max(found, key=lambda one: one[0].delay)
+    last, way = max(found, key=lambda one: (one[0].delay, one[0].steps.mean()))
     behind, delay = last.steps, last.delay
-    more = of_median_rank(seconds[:, last.group]) - of_median_rank(seconds)
+    its_last = last.group[way.at.take(last.group, axis=1).argmax(axis=1)]
+    more = seconds[np.arange(len(steps)), its_last] - of_median_rank(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    waits = -_beyond(seconds, last.group)[:, own:]
-    theirs = waits[behind].sum(axis=0)
-    its = -waits.mean(axis=0).clip(max=0.0)
+    waits = _waited(seconds[:, :, own:], last.group)
+    theirs, its = waits[behind].sum(axis=0), -waits.mean(axis=0)
+    its[~back(waits)] = 0.0
     awaits = float(its.sum())
-    awaits = awaits if awaits >= _AWAITS * delay else 0.0
     worst = _most_of(loss, delay)
     return Straggler(
         group=tuple(ranks[last.group].tolist()),
@@ -289,6 +294,25 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
         awaits=awaits,
         awaits_in=str(names[own + int(its.argmax())]) if awaits else "",
     )
+
+
+def meetings(phases: pd.DataFrame) -> np.ndarray | None:
+    """Self seconds [steps x ranks x phases] of the phases in which ranks meet, of the steps that
+    all ranks report; None if fewer than two ranks can be compared.
+    """
+    cube = _cube(phases)
+    return None if cube is None else cube[0][:, :, cube[4] :]
+
+
+def back(waits: np.ndarray) -> np.ndarray:
+    """At which meetings a late rank waits itself, so that its delay is not made up for there but
+    another rank's own comes on top. Less than `_AWAITS` of its delay is what meeting costs.
+
+    Args:
+        waits: seconds that others wait longer than it [steps x meetings].
+    """
+    each = waits.mean(axis=0)
+    return np.asarray(each < -_AWAITS * each.max(initial=0.0))
 
 
 def _most_of(loss: np.ndarray, delay: float) -> np.ndarray:
@@ -318,57 +342,24 @@ class Uneven:
 def uneven(phases: pd.DataFrame, meets: re.Pattern[str]) -> Uneven | None:
     """How much longer ranks are held up in phases that match `meets` than the one held up least.
 
-    Ranks end a collective together, so in a step that one has worked longest. A lower bound: in a
-    step of several collectives, different ranks may come last. None if ranks cannot be compared.
+    Ranks end a collective together, so that one came last. A lower bound: in several collectives of
+    one phase, different ranks may. The rank that works longest is the one that waits least in all
+    of them. None if ranks cannot be compared.
     """
     cube = _cube(phases)
     if cube is None:
         return None
     seconds, _, ranks, names, own = cube
-    held_up = seconds[:, :, [bool(meets.match(name)) for name in names]].sum(axis=2)
-    longest = held_up.argmin(axis=1)[:, None]
-    more = float((held_up - np.take_along_axis(held_up, longest, axis=1)).mean())
+    held_up = seconds[:, :, [bool(meets.match(name)) for name in names]]
+    beyond_least = (held_up - held_up.min(axis=1, keepdims=True)).sum(axis=2)
+    more = float(beyond_least.mean())
+    longest = beyond_least.argmin(axis=1)[:, None]
     work = seconds[:, :, :own]
     of_it = np.take_along_axis(work, longest[:, :, None], axis=1)[:, 0]
     beyond = (of_it - (work.sum(axis=1) - of_it) / (len(ranks) - 1)).mean(axis=0)
     behind = more * len(ranks) / (len(ranks) - 1)  # the mean of the others
     worst = int(beyond.argmax()) if own else 0
     return Uneven(more, names[worst] if own and beyond[worst] * 2 > behind else "")
-
-
-def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | None:
-    """Seconds per step outside of all timers, by rank; None if that is less than `_WORTH` of a step
-    for all ranks, or if the duration of steps is unknown.
-
-    Without this, a rank that is late outside of its timers would look like the fastest one.
-
-    Args:
-        phases: phases by rank, in some of `steps`.
-        steps: steps that all ranks end together, so that each has one duration for all ranks.
-    """
-    by_step = untimed_by_step(phases, steps)
-    rest = by_step.mean().clip(lower=0.0).rename_axis("rank")
-    whole = _lasting(steps).reindex(by_step.index).mean()
-    return rest if len(rest) and rest.max() >= _WORTH * whole else None
-
-
-def untimed_by_step(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """The same in every step, a row each, with a column for each rank. NaN where a rank has no
-    phase in a step, or the duration of a step is unknown.
-    """
-    told = where(phases, phases["rank"].notna() & phases["self_seconds"].notna())
-    (number, step), (ranks, rank) = (places(plain(told[name])) for name in ("step", "rank"))
-    shape = len(number), len(ranks)
-    visit = step * shape[1] + rank
-    seconds = numbers(told["self_seconds"])
-    held, rows = (np.bincount(visit, by, math.prod(shape)) for by in (seconds, None))
-    held = np.where(rows > 0, held, np.nan).reshape(shape)
-    whole = _lasting(steps).reindex(number).to_numpy(dtype=float)
-    return pd.DataFrame(whole[:, None] - held, index=number, columns=ranks)
-
-
-def _lasting(steps: pd.DataFrame) -> pd.Series[float]:
-    return steps.drop_duplicates("step").set_index("step")["seconds"]
 
 
 def _cube(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.ranks import compared_steps
+from dsprof.analysis.ranks import back, compared_steps
 from dsprof.events import CLASSES, Class
 from dsprof.run.calls import class_codes
 from dsprof.run.table import numbers, places, plain, where
@@ -47,7 +47,7 @@ class Gain:
 def parts(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> tuple[Seconds, Ranks] | None:
     """Self seconds [steps x ranks x classes] of the steps that all ranks report; and the ranks.
 
-    What the phases leave out (`rest`, see `ranks.untimed_by_step`) is a rank's own work, too.
+    What the phases leave out (`rest`, see `rest.untimed_by_step`) is a rank's own work, too.
 
     The steps are those of `ranks.compared_steps`. None unless there are at least two.
     """
@@ -71,29 +71,26 @@ def parts(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> tuple[Secon
 
 
 def no_straggler(
-    table: Seconds, slow: Sequence[int], *, timed: bool = True, awaits: float = 0.0
+    table: Seconds, meetings: Seconds, slow: Sequence[int], *, timed: bool = True
 ) -> Gain:
-    """The gain if the ranks at the indices `slow` worked only as long as the median of the others.
+    """The gain if the ranks at the indices `slow` worked no longer than the last of the others.
 
     It is measured in two ways: by how much longer they work, and by how much longer the others
-    wait. Where the two differ, the truth is taken to lie between them.
+    wait. Where the two differ, the truth is taken to lie between them. Where they wait themselves
+    for another rank, that rank's delay remains, and makes up for nothing of theirs.
 
     Args:
         table: from `parts`.
-        slow: indices of ranks, mostly of one; of several the median one counts.
+        meetings: from `ranks.meetings`, of the same phases.
+        slow: indices of ranks, mostly of one; of several the last one counts.
         timed: whether phases include what makes them late; otherwise only the waiting is used.
-        awaits: seconds per step that they wait themselves where another comes later still. The
-            others make up for their delay there only by a delay of their own, which would remain.
     """
-    longer = _beyond(table[:, :, _ALONE].sum(axis=2), slow) + awaits
-    waiting = awaits - _beyond(table[:, :, _MEETING].sum(axis=2), slow)
-    return _between(longer if timed else waiting, waiting)
-
-
-def _beyond(seconds: Seconds, slow: Sequence[int]) -> Seconds:
-    """What the median of these ranks has more than that of the others, by step."""
-    others = np.delete(seconds, slow, axis=1)
-    return np.asarray(np.median(seconds[:, slow], axis=1) - np.median(others, axis=1))
+    waits = np.delete(meetings, slow, axis=1).min(axis=1) - meetings[:, slow].min(axis=1)
+    instead = back(waits)
+    waiting = waits[:, ~instead].sum(axis=1)
+    work = table[:, :, _ALONE].sum(axis=2)
+    longer = work[:, slow].max(axis=1) - np.delete(work, slow, axis=1).max(axis=1)
+    return _between(longer - waits[:, instead].sum(axis=1) if timed else waiting, waiting)
 
 
 def data_ready(table: Seconds) -> Gain:

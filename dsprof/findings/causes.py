@@ -162,12 +162,16 @@ def _uneven_part(
     found = uneven_work(facts, seconds)
     if found is None or found.seconds < at_least * seconds:
         return None
-    where = f" Most of what that rank does longer is {found.phase}." if found.phase else ""
+    where = (
+        f" Most of what the rank that comes last does longer is {found.phase}."
+        if found.phase
+        else ""
+    )
     why = "all ranks wait for the longest batch, the slowest read or the busiest host of a step"
     return Cause(
-        "In each step, the rank that works longest is held up least, and the mean rank "
-        f"{format_seconds(found.seconds)} longer. At least that much is uneven work, whichever "
-        f"rank has more of it.{where}",
+        "Where ranks meet, the one that comes last is held up least, and the mean rank "
+        f"{format_seconds(found.seconds)} per step longer. At least that much is uneven work, "
+        f"whichever rank has more of it.{where}",
         title=f", at least {format_share(found.seconds / seconds)} of it because their work is "
         "uneven",
         advice=(Advice(f"the ranks' work in {found.phase or 'a step'}", "", "even it out", why),),

@@ -23,7 +23,8 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, layout_of
-from dsprof.analysis.ranks import Straggler, compared_steps, straggler, untimed_by_step
+from dsprof.analysis.ranks import Straggler, compared_steps, meetings, straggler
+from dsprof.analysis.rest import untimed_by_step
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
 from dsprof.findings.job import Job
@@ -273,6 +274,11 @@ class Facts(Job):
         if self.is_pipeline or self.straggler is None:
             return None
         return parts(self.compared, self._rest)
+
+    @cached_property
+    def meetings(self) -> Seconds | None:
+        """Seconds by step, rank and phase in which ranks meet; None if they cannot be compared."""
+        return meetings(self.compared)
 
     @cached_property
     def compared(self) -> pd.DataFrame:

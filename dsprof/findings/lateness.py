@@ -6,7 +6,8 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.ranks import Straggler, straggler, untimed_by_step
+from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.rest import untimed_by_step
 from dsprof.findings.facts import Facts
 from dsprof.findings.thresholds import SPIKES_ABOVE_CHANCE, STRAGGLER_HELD, WAITING_EXPLAINS
 from dsprof.units import format_seconds, format_share

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pandas as pd
+
 from dsprof.analysis.collectives import (
     SMALL,
     during_steps,
     operations,
     trusted,
+    waiting_share,
 )
 from dsprof.events import Severity
 from dsprof.findings.evidence import phase_evidence
@@ -21,6 +24,7 @@ from dsprof.findings.thresholds import (
     NO_OVERLAP_HIDEABLE,
     NO_OVERLAP_REDUCTION,
     OVERLAP_LOW,
+    WAITING_WORTH_NAMING,
 )
 from dsprof.findings.traffic import REDUCTION, overlap_advice, overlap_is_off, reduction_seconds
 from dsprof.findings.uneven import input_seconds
@@ -61,10 +65,10 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     hideable = min(large or reduction_seconds(facts, seconds), compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
-    late = _lateness(facts) if facts.exposure_is_known else 0.0  # which nothing hides
+    late = _waited(facts, facts.held_up) if facts.exposure_is_known else 0.0  # which nothing hides
     exposed = max(seconds - late, 0.0)
     share = format_share(facts.share(exposed) or 0.0)
-    apart = f", apart from {format_seconds(late)} of waiting for a late rank," if late else ""
+    apart = f", apart from {format_seconds(late)} of waiting for each other," if late else ""
     said = (
         f"Only {format_share(measured)} of the communication time is hidden behind compute."
         if measured is not None
@@ -113,8 +117,9 @@ def _large_reduction(facts: Facts) -> float | None:
     calls = where(calls, operations(calls, _REDUCES) & (numbers(calls["bytes"]) >= SMALL))
     activations = calls["group"][calls["phase"].astype("str").str.startswith(_FORWARD)].unique()
     gradients = ~calls["group"].isin(activations)
-    seconds = float(calls["seconds"][gradients].sum()) * (facts.per_step or 0.0)
-    return max(seconds - _lateness(facts), 0.0)
+    calls = where(calls, gradients.to_numpy(bool))
+    seconds = float(calls["seconds"].sum()) * (facts.per_step or 0.0)
+    return max(seconds - _waited(facts, calls), 0.0)
 
 
 def _only_bucket(facts: Facts) -> float | None:
@@ -138,9 +143,15 @@ def _smaller_bucket(size: float) -> tuple[Advice, ...]:
     return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", to, why),)
 
 
-def _lateness(facts: Facts) -> float:
-    """Seconds per step of waiting for a rank that is late, or for one whose input is."""
-    return late_seconds(facts) or input_seconds(facts)
+def _waited(facts: Facts, calls: pd.DataFrame) -> float:
+    """Seconds per step of waiting in these calls for a rank that is late, or for one whose input
+    is, or else for whichever comes last, if that is a part worth naming: jitter is not.
+    """
+    known = late_seconds(facts) or input_seconds(facts)
+    share = waiting_share(calls)
+    if share < WAITING_WORTH_NAMING:
+        return known
+    return max(known, share * float(calls["seconds"].sum()) * (facts.per_step or 0.0))
 
 
 def _overlap_unseen(facts: Facts) -> str | None:

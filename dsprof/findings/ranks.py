@@ -52,7 +52,7 @@ COLLECTS: Final = 0
 def straggler_rank(facts: Facts) -> list[Finding] | str:
     """One rank, or a group of ranks, is usually the last one where the others wait.
 
-    Gain: at best all of the delay, if it becomes as fast as the median rank.
+    Gain: at best all of the delay, if it becomes as fast as the last one of the others.
     """
     if facts.is_pipeline:
         return OTHER_WORK
@@ -228,11 +228,11 @@ def _is_alone(facts: Facts) -> bool:
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
     """The gain from replaying the steps with the rank as fast as the others."""
-    if facts.replay is None:
+    if facts.replay is None or facts.meetings is None:
         return promise(late.delay)
     table, ranks = facts.replay
     slow = np.searchsorted(ranks, late.group).tolist()
-    gain = no_straggler(table, slow, timed=bool(late.phase), awaits=late.awaits)
+    gain = no_straggler(table, facts.meetings, slow, timed=bool(late.phase))
     return gain.low, gain.high
 
 

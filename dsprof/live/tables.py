@@ -10,7 +10,8 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps, told_once
-from dsprof.analysis.ranks import Straggler, straggler, untimed, untimed_by_step
+from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.rest import untimed, untimed_by_step
 from dsprof.events import CLASSES, Class
 from dsprof.findings.ranks import stands_out
 from dsprof.live.judged import Place, RankBars

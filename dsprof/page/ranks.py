@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
-from dsprof.analysis.ranks import of_median_rank, untimed
+from dsprof.analysis.ranks import of_median_rank
+from dsprof.analysis.rest import untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
 from dsprof.findings.ranks import may_wait, stands_out
 from dsprof.page import words

@@ -15,9 +15,8 @@ from dsprof.analysis.ranks import (
     of_median_rank,
     straggler,
     uneven,
-    untimed,
-    untimed_by_step,
 )
+from dsprof.analysis.rest import untimed_by_step
 
 
 def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet() -> None:
@@ -323,30 +322,6 @@ def test_a_rank_that_is_as_often_early_as_late_delays_nobody() -> None:
     assert found.delay == pytest.approx(0.0, abs=1e-9)
 
 
-def test_what_no_timer_of_a_rank_holds_is_the_rest_of_its_step() -> None:
-    steps = pd.DataFrame({"step": range(3), "seconds": [1.5, 1.6, 1.7]})
-    late = two_ranks(3)
-    work = (late["name"] == "forward") & (late["rank"] == 1)
-    rest = untimed(late.assign(self_seconds=late["self_seconds"].mask(work, 1.0)), steps)
-    assert rest is not None
-    assert rest.to_dict() == pytest.approx({0: 0.1, 1: 0.5})
-
-
-def test_the_rest_of_each_step_is_unknown_where_a_rank_or_the_step_has_no_time() -> None:
-    steps = pd.DataFrame({"step": [0, 1, 2], "seconds": [1.75, np.nan, 2.0]})
-    phases = two_ranks(3)
-    rest = untimed_by_step(phases[(phases["rank"] == 0) | (phases["step"] == 0)], steps)
-    assert rest.to_numpy() == pytest.approx(
-        np.array([[0.25, 0.25], [np.nan, np.nan], [0.5, np.nan]]), nan_ok=True
-    )
-
-
-@pytest.mark.parametrize("seconds", [1.5, 1.4, np.nan])
-def test_where_timers_hold_all_of_a_step_no_rank_has_a_rest(seconds: float) -> None:
-    steps = pd.DataFrame({"step": range(3), "seconds": seconds})
-    assert untimed(two_ranks(3), steps) is None
-
-
 def in_turns(**more: float) -> pd.DataFrame:
     """Three ranks, each 0.3 s late in one of three steps: by `more` of that in these phases."""
     return table(
@@ -372,6 +347,20 @@ def test_ranks_that_take_turns_in_being_late_hold_up_the_others() -> None:
     assert found is not None
     assert found.seconds == pytest.approx(0.2)  # two of three ranks wait 0.3 s
     assert found.phase == "forward"
+
+
+def test_ranks_that_are_late_at_different_meetings_of_a_step_hold_up_the_others_at_each() -> None:
+    rows = table(
+        *(
+            (step, rank, name, "communication", 0.1 if rank == late else 0.4)
+            for step in range(3)
+            for rank in range(3)
+            for late, name in enumerate(["all_reduce", "all_gather"])
+        )
+    )
+    found = uneven(rows, MEETS)
+    assert found is not None
+    assert found.seconds == pytest.approx(0.4)  # at each of two, two of three ranks wait 0.3 s
 
 
 @pytest.mark.parametrize(("own", "phase"), [(0.17, "forward"), (0.12, "")])
@@ -401,3 +390,48 @@ def test_where_nothing_but_collectives_is_timed_no_work_is_named() -> None:
 def test_the_median_rank_of_two_is_the_one_that_waits() -> None:
     seconds = np.array([[3.0, 1.0, np.nan], [1.0, 2.0, 4.0], [np.nan, np.nan, np.nan]])
     assert of_median_rank(seconds) == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)
+
+
+def test_a_rank_that_is_late_outside_of_phases_costs_what_is_waited_at_that_meeting() -> None:
+    """Rank 1 comes 0.4 s late to one meeting and waits 0.1 s at the next for rank 0."""
+    rows = table(
+        *(
+            (step, rank, *phase)
+            for step in range(20)
+            for rank in (0, 1)
+            for phase in (
+                ("evaluation", "compute", 0.11 - 0.1 * rank),
+                ("all_reduce", "communication", 0.41 - 0.4 * rank),
+                ("all_gather", "communication", 0.01 + 0.1 * rank),
+            )
+        )
+    )
+    found = straggler(rows)
+    assert found is not None
+    assert (found.group, found.phases) == ((1,), ())
+    assert found.delay == pytest.approx(0.4)
+    assert found.awaits == pytest.approx(0.1)
+
+
+def test_a_group_is_as_late_as_its_last_rank_and_loses_it_where_that_one_does() -> None:
+    """Rank 2 computes 0.5 s longer in backward, rank 3 0.4 s longer in forward."""
+    late = {(2, "backward"): 0.5, (3, "forward"): 0.4}
+    rows = table(
+        *(
+            row
+            for step in range(20)
+            for rank in range(4)
+            for own in [late.get((rank, "forward"), 0.0) + late.get((rank, "backward"), 0.0)]
+            for row in (
+                (step, rank, "forward", "compute", 0.1 + late.get((rank, "forward"), 0.0)),
+                (step, rank, "backward", "compute", 0.1 + late.get((rank, "backward"), 0.0)),
+                (step, rank, "all_reduce", "communication", 0.6 - own),
+            )
+        )
+    )
+    found = straggler(rows)
+    assert found is not None
+    assert found.group == (2, 3)
+    assert found.delay == pytest.approx(0.5)
+    assert found.phases == ("backward",)
+    assert found.place_delay == pytest.approx(0.5)

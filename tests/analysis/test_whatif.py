@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.analysis.whatif import data_ready, no_straggler, parts
+from dsprof.analysis.ranks import meetings
+from dsprof.analysis.whatif import Gain, data_ready, no_straggler, parts
 from dsprof.events import CLASSES, Class
 
 
@@ -20,10 +21,17 @@ def phases(late: float, load: float = 0.0, jitter: float = 0.0) -> pd.DataFrame:
             last = max(0.06 + noise[step, 0], 0.06 + late + noise[step, 1])
             told = {"compute": own, "communication": 0.01 + last - own, "data": load}
             rows += [
-                {"step": step, "rank": rank, "class": name, "self_seconds": seconds}
+                {"step": step, "rank": rank, "name": name, "class": name, "self_seconds": seconds}
                 for name, seconds in told.items()
             ]
     return pd.DataFrame(rows).astype({"step": "Int64", "rank": "Int32"})
+
+
+def without_late(rows: pd.DataFrame, *slow: int, timed: bool = True) -> Gain:
+    found, where_they_meet = parts(rows), meetings(rows)
+    assert found is not None
+    assert where_they_meet is not None
+    return no_straggler(found[0], where_they_meet, slow or (1,), timed=timed)
 
 
 def table(late: float, load: float = 0.0, jitter: float = 0.0) -> np.ndarray:
@@ -33,29 +41,38 @@ def table(late: float, load: float = 0.0, jitter: float = 0.0) -> np.ndarray:
 
 
 def test_without_its_late_rank_a_step_is_as_short_as_the_others_work() -> None:
-    gain = no_straggler(table(0.03), [1])
+    gain = without_late(phases(0.03))
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
 
 
 def test_what_makes_a_rank_late_outside_of_all_phases_is_told_by_the_waiting_alone() -> None:
     rows = phases(0.03)
     late = (rows["rank"] == 1) & (rows["class"] == "compute")
-    found = parts(rows.assign(self_seconds=rows["self_seconds"].mask(late, 0.06)))
-    assert found is not None
-    gain = no_straggler(found[0], [1], timed=False)
+    rows = rows.assign(self_seconds=rows["self_seconds"].mask(late, 0.06))
+    gain = without_late(rows, timed=False)
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
 
 
 def test_what_a_late_rank_waits_itself_for_the_others_does_not_make_up_for_its_delay() -> None:
-    """The others work 20 ms longer, too, but after they have waited for it."""
+    """The others update 20 ms longer, too, but after they have waited for it."""
     rows = phases(0.03)
-    mine = rows["rank"] == 0
-    rows.loc[mine & (rows["class"] == "compute"), "self_seconds"] += 0.02
-    rows.loc[~mine & (rows["class"] == "communication"), "self_seconds"] += 0.02
-    found = parts(rows)
-    assert found is not None
-    gain = no_straggler(found[0], [1], awaits=0.02)
+    update = rows[rows["class"] == "compute"].assign(name="optimizer", **{"class": "optimizer"})
+    update["self_seconds"] = np.where(update["rank"] == 0, 0.02, 0.0)
+    gather = update.assign(name="gather", **{"class": "communication"})
+    gather["self_seconds"] = np.where(update["rank"] == 1, 0.02, 0.0)
+    gain = without_late(pd.concat([rows, update, gather]))
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
+
+
+def test_without_a_late_rank_a_step_is_as_long_as_the_next_one_works() -> None:
+    rows = phases(0.03)
+    third = rows[rows["rank"] == 1].assign(rank=2).astype({"rank": "Int32"})
+    early = {"compute": -0.01, "communication": 0.01, "data": 0.0}
+    third["self_seconds"] += third["class"].map(early).astype(float)
+    gain = without_late(pd.concat([rows, third]))
+    assert (gain.low, gain.high) == pytest.approx((0.0095, 0.0105))  # 5 % to each side
+    both = without_late(pd.concat([rows, third]), 1, 2)
+    assert (both.low, both.high) == pytest.approx((0.0285, 0.0315))
 
 
 def test_what_no_phase_of_the_others_holds_makes_up_for_a_delay() -> None:
@@ -63,20 +80,21 @@ def test_what_no_phase_of_the_others_holds_makes_up_for_a_delay() -> None:
     waits = (rows["rank"] == 0) & (rows["class"] == "communication")
     rows = rows.assign(self_seconds=rows["self_seconds"].mask(waits, 0.02))
     rest = pd.DataFrame({0: 0.02, 1: 0.0}, index=range(40))
-    found = parts(rows, rest)
+    found, where_they_meet = parts(rows, rest), meetings(rows)
     assert found is not None
-    gain = no_straggler(found[0], [1])
+    assert where_they_meet is not None
+    gain = no_straggler(found[0], where_they_meet, [1])
     assert (gain.low, gain.high) == pytest.approx((0.0095, 0.0105))  # 5 % to each side
 
 
 def test_jitter_widens_the_interval_around_the_truth() -> None:
-    gain = no_straggler(table(0.03, jitter=0.005), [1])
+    gain = without_late(phases(0.03, jitter=0.005))
     assert 0.0235 < gain.low < 0.0285
     assert 0.0315 < gain.high < 0.037
 
 
 def test_nothing_is_gained_from_a_rank_that_is_not_late() -> None:
-    gain = no_straggler(table(0.0, jitter=0.005), [1])
+    gain = without_late(phases(0.0, jitter=0.005))
     assert gain.low == 0
     assert gain.high < 0.005
 
@@ -117,6 +135,6 @@ def test_a_wait_for_data_of_one_rank_costs_at_most_what_it_waits() -> None:
 def test_the_mean_of_two_steps_is_known_to_two_standard_errors() -> None:
     seconds = np.zeros((2, 2, len(CLASSES)))
     seconds[:, 1, CLASSES.index(Class.COMPUTE)] = [0.01, 0.03]  # 20 ms, give or take 20 ms
-    gain = no_straggler(seconds, [1])
+    gain = no_straggler(seconds, -seconds.sum(axis=2, keepdims=True), [1])
     assert gain.low == 0.0
     assert gain.high == pytest.approx(0.04 * 1.05)

@@ -407,8 +407,8 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
         "25 % of a step is communication between ranks, at least 80 % of it because their work is "
         "uneven"
     )
-    assert "the mean rank 20.0 ms longer" in found.summary
-    assert "Most of what that rank does longer is forward." in found.summary
+    assert "the mean rank 20.0 ms per step longer" in found.summary
+    assert "Most of what the rank that comes last does longer is forward." in found.summary
     assert [one.setting for one in found.advice] == ["the ranks' work in forward"]
     assert found.gain is None
 
@@ -420,7 +420,9 @@ def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: 
         "22 % of a step is communication between ranks, at least 45 % of it because their work is "
         "uneven"
     )
-    assert "the mean rank 10.0 ms longer. At least that much is uneven work" in found.summary
+    assert (
+        "the mean rank 10.0 ms per step longer. At least that much is uneven work" in found.summary
+    )
     assert "In the rest, bandwidth, many small messages and more of such waiting cannot" in (
         found.summary
     )

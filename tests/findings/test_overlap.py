@@ -110,6 +110,27 @@ def test_waiting_for_a_late_rank_is_no_part_of_what_could_overlap(tmp_path: Path
     )
 
 
+def test_waiting_in_turns_is_no_part_of_what_could_overlap(tmp_path: Path) -> None:
+    """Of 100 ms one rank sleeps for 60, in turns; the reduction itself takes 5."""
+    for rank in (0, 1):
+        settings = {"zero_stage": 0, "world_size": 2}
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config=settings))
+        group = writer.name("dp ranks 0-1")
+        backward = writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            length = (5 if step % 2 == rank else 65) * MS
+            arrives = begin + 100 * MS - length
+            writer.span(backward, begin + 5 * MS, arrives + length, step)
+            writer.collective(
+                reduce, group, arrives, arrives, length, step, size=16 * MIB, seq=step
+            )
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    assert silent(load(tmp_path), "no-overlap")
+
+
 def test_a_reduction_that_hardly_any_compute_could_hide_is_not_said_to_lack_overlap() -> None:
     for compute, warned in ((0.04, False), (0.06, True)):
         phases = {"forward": compute, "backward_allreduce": 0.4, "data": 0.6 - compute}
