@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.collectives import (
     LARGE,
+    SMALL,
     per_operation,
     trusted,
 )
@@ -24,6 +25,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.run.table import where
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
 _AROUND = "more than the calls take, because what prepares each of them is saved as well"
@@ -96,9 +98,27 @@ def beside_phases(facts: Facts, seconds: float) -> tuple[str, Advice] | None:
         f"{format_seconds(own)} of it are calls that the script or its trainer makes outside of "
         f"forward, backward and update{size}, and waiting in them for a slower peer."
     )
+    late = _late_to_send(facts, table.index) if sent < SMALL else None
+    if late is not None:
+        why = "so few bytes take no such time: the others wait until it sends them"
+        said += f" In them rank {late} is held up least."
+        return said, Advice(f"what rank {late} does before its {table.index[0]}", "", "less", why)
     what = f"what the script sends by {' and '.join(map(str, table.index))}"
     why = "these calls carry no gradients: larger batches do not save them"
     return said, Advice(what, "", "less of it, or less often", why)
+
+
+def _late_to_send(facts: Facts, calls: pd.Index[str]) -> int | None:
+    """The rank that others wait for in these broadcasts of a few bytes: the one that is held up
+    less than half as long as the mean rank. None where it is none, or another kind of call.
+    """
+    if not calls.str.contains("broadcast").all():
+        return None
+    rows = where(facts.compared, facts.compared["name"].isin(calls).to_numpy(bool))
+    held_up = rows.groupby("rank", observed=True)["self_seconds"].sum()
+    if len(held_up) < 2 or 2 * held_up.min() >= held_up.mean():
+        return None
+    return int(held_up.sort_values().index[0])
 
 
 def altogether(facts: Facts, seconds: float, *beside: str) -> float:

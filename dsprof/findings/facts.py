@@ -259,10 +259,10 @@ class Facts(Job):
         """The slowest rank; None if ranks cannot be compared, as stages of a pipeline cannot."""
         if self.is_pipeline:
             return None
-        return straggler(apart_from_saves(self.compared), self._rest)
+        return straggler(apart_from_saves(self.compared), self.rest)
 
     @cached_property
-    def _rest(self) -> pd.DataFrame | None:
+    def rest(self) -> pd.DataFrame | None:
         """What no phase of a rank holds, by step; None in a log, whose timers may leave out more
         than a rank's own work.
         """
@@ -273,7 +273,7 @@ class Facts(Job):
         """Seconds by step, rank and class, and the ranks; None if ranks cannot be compared."""
         if self.is_pipeline or self.straggler is None:
             return None
-        return parts(self.compared, self._rest)
+        return parts(self.compared, self.rest)
 
     @cached_property
     def meetings(self) -> Seconds | None:

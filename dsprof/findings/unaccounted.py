@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pandas as pd
@@ -36,10 +36,12 @@ from dsprof.findings.untimed import (
 from dsprof.recording.table import EVALUATION
 from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
-from dsprof.units import format_seconds, format_share, listed
+from dsprof.units import format_ranks, format_seconds, format_share, listed
 
 #: Share of the time in question below which a timer is not mentioned.
 _NOTHING: Final = 0.005
+#: Share of it on a few ranks from which on these are named.
+_NEARLY: Final = 0.8
 #: Share of it above which it is attributed to a late rank.
 _MOST: Final = 0.5
 
@@ -105,6 +107,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     of_late_rank = late > _MOST * seconds
     late_ones = facts.straggler.group if of_late_rank and facts.straggler else ()
     place = place_of(facts, late_ones) if beside else None
+    whose = None if of_late_rank or within >= WORTH_NAMING else _whose(facts)
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
         for name, row in known[known["seconds"] > _NOTHING * seconds].head(3).iterrows()
@@ -114,12 +117,14 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             rule="unaccounted-time",
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
-            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place, within)),
+            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place, within))
+            + (whose.title if whose else ""),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_suspects(facts, place) if beside else "")
+            + (whose.said if whose else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,
             seconds_per_step=seconds,
@@ -128,10 +133,41 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             + ((place.proof if place else average_proof(facts)) if beside else ()),
             advice=()
             if of_late_rank
-            else record(facts, EVERY_PHASE) or (look_at(place.words if place else BETWEEN_PHASES),),
+            else record(facts, EVERY_PHASE)
+            or (
+                look_at(place.words if place else BETWEEN_PHASES, *([whose.one] if whose else [])),
+            ),
             confidence="medium",
         )
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """On which ranks of a recording nearly all of it is, in words; and the one to look at."""
+
+    title: str
+    said: str
+    one: str
+
+
+def _whose(facts: Facts) -> _Whose | None:
+    """None if most ranks have some of it, or it is not known by rank."""
+    if facts.rest is None or facts.rest.shape[1] < 2:
+        return None
+    mean = facts.rest.mean().clip(lower=0.0).sort_values(ascending=False, kind="stable")
+    parts = mean.cumsum() / mean.sum()
+    many = int((parts < _NEARLY).sum()) + 1
+    if 2 * many > len(mean):
+        return None
+    ranks, share = sorted(mean.index[:many]), format_share(float(parts.iloc[many - 1]))
+    who, each = format_ranks(ranks), format_seconds(float(mean.iloc[:many].mean()))
+    return _Whose(
+        f", {share} on {who}",
+        f" {share} of it is on {who}, {each} per step there: it costs what the others wait "
+        "for it, which may be little.",
+        f"rank {mean.index[0]}",
+    )
 
 
 def _lies(place: Place | None, within: float) -> str:

@@ -11,7 +11,9 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding
+from dsprof.findings.calls import beside_phases
 from dsprof.findings.communication import _GATHERING, _beside, _gathers
+from dsprof.findings.facts import facts_of
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -628,3 +630,25 @@ def between(folder: Path, timer: str, blocked: int) -> None:
             step, begin, begin + 100 * MS, (0.1 - waits, 0.0, waits, 0.0, 0.0, 0.0, 0.0, 0.0)
         )
     writer.close()
+
+
+def test_in_a_broadcast_of_a_few_bytes_the_others_wait_for_the_rank_that_sends(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 updates 40 of 100 ms longer before it sends the loss of a pipeline's last stage."""
+    for rank, held_up in ((0, 41), (1, 1)):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        group, sends = writer.name("0 ranks 0-1"), writer.name("broadcast", 0, "communication")
+        forward, step_ = writer.name("forward", 0, "compute"), writer.name("step", 0, "optimizer")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            meets = begin + (100 - held_up) * MS
+            writer.span(forward, begin, begin + 55 * MS, step)
+            writer.span(step_, begin + 55 * MS, meets, step)
+            writer.collective(sends, group, meets, meets, held_up * MS, step, size=8, seq=step)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    said = beside_phases(facts_of(load(tmp_path))[0], 0.021)
+    assert said is not None
+    assert said[0].endswith("In them rank 1 is held up least.")
+    assert said[1].setting == "what rank 1 does before its broadcast"

@@ -26,7 +26,7 @@ from tests.findings.plants import (
     steps,
 )
 from tests.loaded import run_of_text, sample
-from tests.recording.recorded import header, write_steps
+from tests.recording.recorded import CLASSES, MS, header, write_steps
 
 UNTIMED = "unaccounted-time"
 
@@ -161,6 +161,28 @@ def test_a_recording_is_not_told_to_record_nor_to_mind_deepspeed_s_timers(second
     assert [advice.setting for advice in found.advice] == ["py-spy record"]
     for unfit in ("dsprof attach", "DeepSpeed's timers", "printed", "log"):
         assert unfit not in words_of(found)
+
+
+def test_the_rank_is_named_on_which_nearly_all_of_it_is(tmp_path: Path) -> None:
+    """Before forward rank 0 needs 50 of 100 ms, for which rank 1 does not wait: it computes."""
+    for rank, idle in ((0, 50), (1, 2)):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        forward = writer.name("forward", 0, "compute")
+        reduce = writer.name("all_reduce", writer.name("backward", 0, "compute"))
+        group = writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            meets = begin + 96 * MS
+            writer.span(forward, begin + idle * MS, meets, step)
+            writer.collective(reduce, group, meets, meets, 4 * MS, step, size=64, seq=step)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    found = one(run, "unaccounted-time")
+    assert found.title.startswith("26 % of a step is explained by no timer")
+    assert found.title.endswith(", 96 % on rank 0")
+    assert "96 % of it is on rank 0, 50.0 ms per step there" in found.summary
+    assert found.advice[0].to == "a minute of rank 0"
 
 
 @pytest.mark.parametrize("rows", [steps(3, {}), [metric("lr", None, 0.1)]])
