@@ -15,7 +15,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
 from dsprof.findings.spikes import without_spikes
-from dsprof.findings.stages import late_input
+from dsprof.findings.stages import hidden_input, late_input
 from dsprof.findings.thresholds import (
     COMPUTE_BOUND,
     DATA_CRITICAL,
@@ -51,6 +51,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     all of it, if loading overlaps with compute.
     """
     stage = late_input(facts)
+    beside = _beside_input(facts, stage)
     found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
@@ -66,8 +67,8 @@ def data_bound(facts: Facts) -> list[Finding] | str:
                 "small remote reads are slow",
             ),
         ),
-        beside=_beside_input(facts, stage),
-        later=_LATER if stage is None else _STAGES.format(stage[0]),
+        beside=beside,
+        later=_HIDDEN if beside < 0 else _LATER if stage is None else _STAGES.format(stage[0]),
     )
     if isinstance(found, str) or not found:
         return found
@@ -83,13 +84,16 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
 _STAGES: Final = " For {{}} more a step, the other stages wait for that of stage {}."
+_HIDDEN: Final = " {} of it cost nothing: a slower stage works longer anyway."
 _READY: Final = "batches were always ready"
 
 
 def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
-    """What ranks wait for the input of others, beyond the mean rank's wait for its own."""
+    """What ranks wait for the input of others, beyond the mean rank's wait for its own; less than 0
+    where that costs a pipeline nothing.
+    """
     if stage is None:
-        return input_seconds(facts)
+        return input_seconds(facts) - hidden_input(facts)
     return max(0.0, stage[1] - (facts.seconds_of("data") or 0.0))
 
 
@@ -309,7 +313,7 @@ def _too_large(
     later: str = "",
 ) -> list[Finding] | str:
     """A finding if the classes together exceed a threshold, with what ranks wait `beside` that for
-    one that is in them longer.
+    one that is in them longer; `beside` is negative where a part of it costs nothing.
     """
     own = facts.seconds_of(*limit.classes)
     if own is None:
@@ -326,7 +330,7 @@ def _too_large(
             severity=severity,
             title=f"{format_share(share)} of a step is {what}",
             summary=f"{format_seconds(own)} per step ({facts.windows}). {why}"
-            + (later.format(format_seconds(beside)) if beside > _WORTH * own else ""),
+            + (later.format(format_seconds(abs(beside))) if abs(beside) > _WORTH * own else ""),
             share=share,
             seconds_per_step=seconds,
             phase=first_of(table),

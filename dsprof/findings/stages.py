@@ -38,6 +38,19 @@ def late_input(facts: Facts) -> tuple[int, float] | None:
     return (slow, seconds) if seconds > data.mean() else None
 
 
+def hidden_input(facts: Facts) -> float:
+    """Seconds per step, mean over the stages, of input that costs nothing: a stage that works less
+    than the slowest one would wait for it otherwise, but for that of its first micro-batch, which
+    others wait for, too. 0 unless every stage is recorded.
+    """
+    loads, computes = by_rank(facts, Class.DATA), by_rank(facts, Class.COMPUTE)
+    stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches or 1
+    if loads is None or computes is None or stages < 2 or len(loads) % stages:
+        return 0.0
+    data, work = (own.reshape(stages, -1).mean(axis=1) for own in (loads, loads + computes))
+    return float(np.minimum(data * (1 - 1 / micro_batches), work.max() - work).mean())
+
+
 def by_rank(facts: Facts, class_: Class) -> Numbers | None:
     """Seconds per step of a class, of each rank in order; None unless every rank is recorded."""
     if not facts.layout.world_size:

@@ -214,6 +214,20 @@ def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() ->
     assert "in collectives" not in one(alone, "pipeline-bubble").title
 
 
+@pytest.mark.parametrize(("longer", "warned"), [(1.2, False), (0.2, True)])
+def test_input_of_a_stage_costs_nothing_where_a_slower_one_works_longer_anyway(
+    longer: float, *, warned: bool
+) -> None:
+    """Of two stages the first loads for 0.6 s in 8 micro-batches, the other computes longer."""
+    own = {"forward": 0.4, "backward_inner": 0.6, "pipe_recv_grad": 0.3}
+    late = own | {"backward_inner": 0.6 + longer, "data": 0.001}
+    rows = steps(4, own | {"data": 0.6}, 2.5)
+    rows += [row | {"rank": 1} for row in steps(4, late, None)]
+    shape: dict[str, Any] = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 8}
+    run = run_of(rows, world_size=2, **shape)
+    assert ("data-bound" in rules(run)) == warned
+
+
 def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> None:
     """Stage 0 of three waits 0.5 s for its batches, and the others for stage 0; the middle one
     loads nothing."""
