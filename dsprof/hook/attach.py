@@ -285,6 +285,7 @@ def _search(handle: Handle) -> None:
     def ends() -> None:
         atexit.unregister(ends)
         mine = _active.search is handle  # not in a process that was forked
+        mine = mine and handle.together is None  # `dsprof attach --pid` tells it itself
         if mine and search.trained and not (found or _active.has_recorded):
             _tell_of_nothing()
 
@@ -308,6 +309,15 @@ def is_attached() -> bool:
 def is_searching() -> bool:
     """Whether targets are found and recorded from now on."""
     return _active.search is not None
+
+
+def stop_waiting() -> None:
+    """End a search that waits for ranks which an earlier command was to join, and has not: it may
+    have been ended meanwhile.
+    """
+    search = _active.search
+    if search and search.together and not search.together.is_complete():
+        search.detach()
 
 
 def recorded_in() -> str | None:

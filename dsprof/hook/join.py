@@ -174,8 +174,8 @@ def _follow(ranks: Sequence[Rank], folder: Path) -> bool:
         if rank not in begun:
             tell(
                 f"dsprof: process {rank.pid} has ended no step within {PATIENCE:g} s: it is "
-                "recorded from the end of its next one on, if a DeepSpeed engine, DDP or FSDP "
-                "trains in it"
+                "recorded from the end of its next one on, if a DeepSpeed engine trains in it, or "
+                "DDP or FSDP in a group of all ranks that were asked"
             )
     return begun == ranks
 

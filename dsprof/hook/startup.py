@@ -120,7 +120,7 @@ def tell(why):
 
 
 def known(attach):
-    if not hasattr(attach, "detach_all"):
+    if not hasattr(attach, "stop_waiting"):
         raise ImportError("it has loaded another dsprof, which cannot do this: " + attach.__file__)
     return attach
 
@@ -141,6 +141,8 @@ def join():
     if before and os.path.abspath(before) != os.path.abspath(text({out!a})):
         said.append("it is already recorded, in " + before)
         return
+    if attach:
+        attach.stop_waiting()
     if attach and attach.is_searching():
         return
     told = dict(DSPROF_OUT=text({out!a}), DSPROF_LAUNCH={launch!a})

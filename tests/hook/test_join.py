@@ -16,20 +16,19 @@ from pathlib import Path
 import pytest
 
 from dsprof.errors import DsprofError
-from dsprof.hook import injection
+from dsprof.hook import injection, startup
 from dsprof.hook import join as joining
-from dsprof.hook.injection import state_of
+from dsprof.hook.injection import run_lines, state_of
 from dsprof.hook.join import join
+from dsprof.hook.ranks import ranks_below
 from tests.hook.forked import free_port
 from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, interpreter
 from tests.hook.pythons import python
-from tests.hook.rows import folder
+from tests.hook.rows import Rows, folder
 
 LONG = 120.0  # seconds; what takes so long hangs
-LAUNCHERS: dict[str, tuple[str, ...]] = {
-    "zero1": ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
-    "spawn": (),
-}
+_TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+LAUNCHERS: dict[str, tuple[str, ...]] = {"zero1": _TORCHRUN, "spawn": (), "grouped": _TORCHRUN}
 PAUSE = 0.02  # seconds between two steps of a job
 LOOP = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
 
@@ -79,7 +78,14 @@ def trained(job: Job, steps: int) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
+def are_numbered_alike(ranks: list[Rows], losses: list[list[float]]) -> bool:
+    """Whether a step has one number, whenever its rank was joined."""
+    recorded = [next(row.value for row in rank.metrics if row.name == "loss") for rank in ranks]
+    begun = [every.index(loss) for every, loss in zip(losses, recorded, strict=True)]
+    return begun[0] - ranks[0].steps[0].step == begun[1] - ranks[1].steps[0].step
+
+
+@pytest.fixture(scope="module", params=["zero1", "spawn"])
 def joined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A job of which its launcher's number was given while it trained."""
     job = Job(tmp_path_factory.mktemp(request.param) / "job", request.param)
@@ -107,12 +113,7 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
     assert "2 processes are no longer recorded" in capsys.readouterr().err
     assert all(rank.ended for rank in folder(joined.out / "run"))
     losses = joined.end()
-    of_first = [
-        trained.index(next(row.value for row in rank.metrics if row.name == "loss"))
-        - rank.steps[0].step
-        for rank, trained in zip(ranks, losses, strict=True)
-    ]
-    assert of_first[0] == of_first[1]  # a step has one number, whenever its rank was joined
+    assert are_numbered_alike(ranks, losses)
     assert all(rank.steps[0].length > PAUSE * 1e9 for rank in ranks)  # the first is a whole one
     if joined.kind != "zero1":
         return
@@ -121,6 +122,28 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
         many = min(len(mine), len(its))
         assert many >= 20
         assert mine[:many] == its[:many]
+
+
+def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_was_ended(
+    tmp_path: Path,
+) -> None:
+    """It asked the first rank, which waits for the other since then."""
+    job = Job(tmp_path / "job", "grouped")
+    job.wait_for("begun-0", "begun-1")
+    first, *_ = ranks_below(job.process.pid)
+    answers = [tmp_path / name for name in ("first", "other")]
+    lines = tmp_path / "lines.py"
+    lines.write_text(startup.joining(job.out / "run", "before", answers[0], answers))
+    run_lines(first, lines)
+    while not answers[0].exists():
+        time.sleep(0.05)
+    assert answers[0].read_text() == ""
+    assert join([job.process.pid], job.out / "run")
+    trained(job, 5)
+    assert join([job.process.pid], job.out / "run", leave=True)
+    ranks = folder(job.out / "run")
+    assert [rank.header["rank"] for rank in ranks] == [0, 1]
+    assert are_numbered_alike(ranks, job.end())
 
 
 @pytest.mark.parametrize("context", ["spawn", "fork"])

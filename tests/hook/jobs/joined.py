@@ -22,7 +22,7 @@ LEAST = 20
 PAUSE = 0.02  # seconds
 
 
-def train(step: Any) -> None:
+def train(step: Any, group: Any = None) -> None:
     """`step` trains one step, given its number, and returns its loss."""
     out = Path(sys.argv[1])
     losses: list[float] = []
@@ -32,7 +32,7 @@ def train(step: Any) -> None:
         if len(losses) == LEAST:
             (out / f"begun-{dist.get_rank()}").touch()
         over.fill_(len(losses) >= LEAST and (out / "enough").exists())
-        dist.all_reduce(over, op=dist.ReduceOp.MAX)
+        dist.all_reduce(over, op=dist.ReduceOp.MAX, group=group)
         time.sleep(PAUSE)
     told = [name for name in os.environ if name.startswith("DSPROF")]
     job.finish({"losses": losses, "told": told})
@@ -51,9 +51,11 @@ def with_zero() -> None:
     train(step)
 
 
-def with_ddp() -> None:
+def with_ddp(*, in_own_group: bool = False) -> None:
+    """`in_own_group`: nothing is said in the group of the world."""
     dist.init_process_group("gloo")
-    net = DistributedDataParallel(job.model())
+    group = dist.new_group([0, 1]) if in_own_group else None
+    net = DistributedDataParallel(job.model(), process_group=group)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
 
     def step(number: int) -> Any:
@@ -63,7 +65,7 @@ def with_ddp() -> None:
         optimizer.zero_grad()
         return loss
 
-    train(step)
+    train(step, group)
 
 
 def alone(context: str) -> None:
@@ -95,6 +97,8 @@ def spawned(rank: int) -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "zero1":
         with_zero()
+    elif sys.argv[2] == "grouped":
+        with_ddp(in_own_group=True)
     elif sys.argv[2] == "spawn":
         torch.multiprocessing.spawn(spawned, nprocs=2)
     else:
