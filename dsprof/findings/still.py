@@ -17,7 +17,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.stood import said_of_all, stood
 from dsprof.recording.alive import is_silent
-from dsprof.run.exits import as_seen, by_one_clock
+from dsprof.run.exits import as_seen, by_one_clock, have_one_clock
 from dsprof.run.missed import IDLE, awaited
 from dsprof.run.table import among, where
 from dsprof.units import format_ranks, format_seconds
@@ -74,18 +74,21 @@ def stillness(facts: Facts) -> Stillness | None:
     usual = float(steps["seconds"][steps["segment"] == last["segment"]].median())
     now = max(int(one["alive_at"]) for one in there)
     seconds = (now - last["at"].value) * 1e-9
+    if pd.isna(usual):
+        return None
     return Stillness(seconds, usual, last) if is_silent(seconds, usual) else None
 
 
 def standing_still(facts: Facts) -> list[Finding]:
     """A warning where ranks wait for others for longer than a step may take; else a note."""
     still = stillness(facts)
-    if still is None or pd.isna(still.usual):
+    if still is None:
         return []
     launch, clocks = _launch(facts), facts.run.meta.get("clocks")
     launch, told = by_one_clock(list(map(as_seen, launch)), facts.run.told, clocks)
     every = stood(facts, int(still.last["segment"]))
-    late, places = awaited(launch, told), said_of_all(every)
+    late = awaited(launch, told) if have_one_clock(launch, clocks) else []
+    places = said_of_all(every)
     sources = {one["source"] for one in late}
     looked_at = [one for one in every if one.source in sources and one.rank is not None]
     ranks = tuple(sorted(int(one["rank"]) for one in late if one["rank"] is not None))

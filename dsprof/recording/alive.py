@@ -49,6 +49,19 @@ def is_stopped(pid: int) -> bool:
     return state in (b"T", b"t")
 
 
+def shares_clock(pid: int) -> bool:
+    """Whether `perf_counter` counts from the same moment in process `pid` as in this one, as it
+    does on one host, but for those in a time namespace.
+    """
+    try:
+        ours, its = (os.readlink(f"/proc/{one}/ns/time") for one in ("self", pid))  # noqa: PTH115
+    except FileNotFoundError:  # a kernel before such namespaces
+        return Path(f"/proc/{pid}/ns").is_dir()
+    except OSError:
+        return False
+    return ours == its
+
+
 def is_writing(pid: int, recording: Path) -> bool:
     """Whether process `pid` has a file of this recording open, so that it is the recorded one.
 

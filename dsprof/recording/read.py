@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
-from dsprof.recording.alive import is_gone, is_stopped, is_writing
+from dsprof.recording.alive import is_gone, is_stopped, is_writing, shares_clock
 from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.pace import Pace
@@ -59,6 +59,7 @@ class Recording:
         self._pace = Pace(_anchor(self.header)[0])
         self._origin = Origin(self.header)
         self._told = False
+        self._looked: int | None = None  # ns of perf_counter; when its rows were last looked for
 
     def follow(self) -> pa.Table:
         """New events, whatever has happened to the files in the meantime."""
@@ -79,6 +80,7 @@ class Recording:
 
     def portions(self) -> Iterator[Portion]:
         """New rows; afterwards the names and clocks that they define are known."""
+        self._looked = time.perf_counter_ns()
         for portion in self._stream.read():
             self.names.define(portion.rows, portion.kinds)
             self.clock.define(portion.rows, portion.kinds)
@@ -152,7 +154,7 @@ class Recording:
             "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
             "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
             "killed": killed_at(Path(self.path)),
-            "alive_at": time.time_ns() if is_there else None,
+            "alive_at": self._looked_at(int(pid)) if is_there and pid else None,
             "stopped": is_there and isinstance(pid, int) and is_stopped(pid),
             "gone": self.is_gone(),
             "idle": time.time() - self._stream.written + self.sampled_for,
@@ -166,6 +168,18 @@ class Recording:
         if self.ended or not isinstance(pid, int) or host != socket.gethostname():
             return False
         return is_writing(pid, Path(self.path))
+
+    def _looked_at(self, pid: int) -> int:
+        """When its rows were last looked for, in ns since 1970 by its own clock.
+
+        Its clock does not know yet if the wall clock has been set, or its host was suspended: then
+        its newest rows look as old as that is long. Nor may many files take so long to read.
+        """
+        now = time.perf_counter_ns()
+        looked = now if self._looked is None else self._looked
+        if shares_clock(pid):
+            return int(self.clock.utc(np.array([looked], np.int64))[0])
+        return time.time_ns() - (now - looked)
 
     def is_gone(self) -> bool:
         """Whether it is sure that its process is no more; else nothing is known."""

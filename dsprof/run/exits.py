@@ -68,6 +68,12 @@ def by_one_clock(
     return [_earlier(one, late.get(one["source"], 0)) for one in processes], timed
 
 
+def have_one_clock(processes: Sequence[Process], clocks: Clocks | None) -> bool:
+    """Whether it is known how far the clocks of their hosts are apart."""
+    hosts = {str(one["host"]) for one in processes}
+    return len(hosts) < 2 or all("ahead" in (clocks or {}).get(host, {}) for host in hosts)
+
+
 def _earlier(process: Process, late: int) -> Process:
     """The process with all moments of its own clock so many ns earlier."""
     moments = {name: process.get(name) for name in ("ended_at", "alive_at", "lost")}

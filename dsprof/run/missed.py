@@ -83,7 +83,8 @@ def missing(
         ways = [
             (one, "asked" if way == "gone" and _was_asked(one, told) else way) for one, way in ways
         ]
-        return _blamed([(one, way) for one, way in ways if not _may_end_well(one, way)])
+        ways = [(one, way) for one, way in ways if not _may_end_well(one, way)]
+        return _blamed([(one, way) for one, way in ways if not (told.empty and _may_be_there(one))])
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
@@ -114,6 +115,14 @@ def _is_stopped(launch: list[Process]) -> bool:
 def _may_end_well(process: Process, way: Way) -> bool:
     """Whether it is there: it may still save, evaluate or end, unless others wait for it."""
     return is_there(process) and (way != "absent" or process["idle"] < IDLE)
+
+
+def _may_be_there(process: Process) -> bool:
+    """Whether nobody can see if it is, as from another host, and it has just written: it may end a
+    little later than the others.
+    """
+    known = (process.get("gone"), process.get("killed"), process.get("lost"), process["over_at"])
+    return not any(known) and process["idle"] < IDLE
 
 
 def _meant(launch: list[Process], events: pd.DataFrame) -> bool:

@@ -88,10 +88,13 @@ def _segment(process: Process) -> int:
 
 
 def _follows(processes: Sequence[Process], segment: int, events: pd.DataFrame) -> bool:
-    """Whether a later launch shows that this one is over; not one that runs beside it."""
-    later = [one["source"] for one in processes if _segment(one) > segment]
-    began = events["at"][events["source"].isin(later)].min()
+    """Whether a later launch shows that this one is over; not one that runs beside it, as of other
+    ranks, which `dsprof attach --pid` joined on another host.
+    """
     mine = [one for one in processes if _segment(one) == segment]
+    ranks = {one["rank"] for one in mine}
+    later = [one["source"] for one in processes if _segment(one) > segment and one["rank"] in ranks]
+    began = events["at"][events["source"].isin(later)].min()
     beside = pd.notna(began) and last_seen(mine, events) > began.value + IDLE * 1e9
     return bool(later) and not beside
 

@@ -54,6 +54,17 @@ def test_whom_others_wait_for_longer_than_a_step_may_take_is_a_warning() -> None
     assert again.setting == "dsprof report"
 
 
+def test_no_rank_is_awaited_by_clocks_that_cannot_be_compared() -> None:
+    """Of another host, which may have written a moment ago: its clock may be late."""
+    here: dict[str, Any] = {"alive_at": moment(40.0), "idle": 1.0}
+    there = process(1, host="w1", idle=1.0, **inside("data", "data"))
+    run = run_of(process(0, **here, **waits()), there)
+    assert one(run, "standing-still").severity == "info"
+    clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": 0.0}}
+    known = from_events(run.events, meta=run.meta | {"clocks": clocks})
+    assert one(known, "standing-still").severity == "warning"
+
+
 def test_ranks_that_wait_in_different_collectives_are_a_warning_of_no_rank() -> None:
     found = still(40.0, waits(), waits("barrier"))
     assert found is not None

@@ -7,14 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from dsprof.recording import Writer
-from dsprof.recording.alive import is_gone, is_stopped, is_writing, whose_pids
+from dsprof.recording import writer as writing
+from dsprof.recording.alive import is_gone, is_stopped, is_writing, shares_clock, whose_pids
 from dsprof.recording.read import Recording
-from tests.recording.recorded import header
+from dsprof.recording.writer import clocks
+from tests.recording.recorded import CLASSES, header
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
 
@@ -41,6 +44,33 @@ def test_that_a_process_is_there_is_known_on_its_own_host_until_it_closes(tmp_pa
         writer.close()
         one.follow()
     assert [one.facts["alive_at"] for one in found] == [None, None]
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_whose_wall_clock_was_set_or_stood_still_is_seen_by_its_own(
+    seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that was suspended: its newest rows look old until both clocks are read again."""
+    perf, wall, _ = clocks()
+    monkeypatch.setattr(writing, "clocks", lambda: (perf, wall - seconds * 10**9, 0))
+    writer = Writer.create(tmp_path, header(host=socket.gethostname()))
+    now = time.perf_counter_ns()
+    for step in range(1, 21):
+        writer.step(step, now - (21 - step) * 10**8, now - (20 - step) * 10**8, CLASSES)
+        writer.flush()
+    one = Recording(writer.path)
+    last = one.follow()["at"].combine_chunks().cast("int64")[-1].as_py() * 1000
+    seen = one.facts["alive_at"]
+    assert 0 <= seen - last < 10**9
+    time.sleep(0.1)
+    assert one.facts["alive_at"] == seen  # whatever was written since then was not looked for
+    writer.close()
+
+
+def test_processes_of_one_host_count_from_one_moment() -> None:
+    assert shares_clock(os.getpid())
+    assert shares_clock(os.getppid())
+    assert not shares_clock(1 << 30)
 
 
 def test_a_process_is_surely_gone_only_where_its_number_means_the_same() -> None:

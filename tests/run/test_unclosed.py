@@ -57,6 +57,21 @@ def test_a_process_that_others_outlived_for_a_moment_has_died() -> None:
     )  # fmt: skip
 
 
+def test_a_process_of_another_host_that_has_just_written_may_end_a_little_later() -> None:
+    """Nobody sees from here whether it is there. It is surely gone where it was on this host."""
+    assert problems(run_of(ended(0), process(1, idle=2.0))) == []
+    for known in ({"gone": True}, {"over_at": LATER}):
+        assert problems(run_of(ended(0), process(1, idle=2.0, **known))) != []
+
+
+def test_a_launch_of_other_ranks_beside_it_ends_none() -> None:
+    """`dsprof attach --pid` has joined those of another host a moment later."""
+    other = process(1, idle=1.0, segment=1, host="w1")
+    assert problems(run_of(process(0, idle=1.0), other)) == []
+    again = run_of(process(0, idle=1.0), process(1, idle=1.0), other)
+    assert again.problems["kind"].tolist() == ["gone"]
+
+
 def test_a_process_that_others_waited_for_hung() -> None:
     run = run_of(ended(0, seconds=40.0), process(1))
     assert problems(run) == [("absent", 1, 10)]
