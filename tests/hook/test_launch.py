@@ -20,11 +20,10 @@ from dsprof.hook.launch import run as launch
 from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from tests.hook.forked import free_port
-from tests.hook.jobs_of import JOBS, ROOT, interpreter
+from tests.hook.jobs_of import JOBS, PATHS, ROOT, interpreter
 from tests.hook.rows import Rows, folder
 
 STEPS = 4
-PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests/hook/startup")])
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 LAUNCHERS = {
     "torchrun": TORCHRUN,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.jobs_of import interpreter
+from tests.hook.jobs_of import PATHS, interpreter
 from tests.live.jobs import ROOT
 from tests.live.test_log import step_line
 
@@ -76,7 +76,7 @@ class RealJob:
                 [self._python, "-m", "dsprof.hook.launch", self.folder / "run", self._python, "-m",
                  "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
                  ROOT / "tests/live/train.py", self.folder],
-                env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+                env=os.environ | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"},
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

@@ -94,7 +94,7 @@ def spawned(rank: int) -> None:
     with_ddp()
 
 
-if __name__ == "__main__":
+def main() -> None:
     if sys.argv[2] == "zero1":
         with_zero()
     elif sys.argv[2] == "grouped":
@@ -103,3 +103,7 @@ if __name__ == "__main__":
         torch.multiprocessing.spawn(spawned, nprocs=2)
     else:
         alone(sys.argv[2].partition("-")[2])
+
+
+if __name__ == "__main__":
+    main()
