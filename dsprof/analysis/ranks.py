@@ -268,7 +268,9 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     found = [(felt, way) for last, way in lasts if (felt := _felt(seconds, own, beside, last))]
     if not found:
         return None
-    last, way = max(found, key=lambda one: (one[0].delay, one[0].steps.mean()))
+    enough = (1 - _AWAITS) * max(last.delay for last, _ in found)
+    alike = [one for one in found if one[0].delay >= enough]
+    last, way = max(alike, key=lambda one: (one[0].steps.mean(), one[0].delay))
     behind, delay = last.steps, last.delay
     its_last = last.group[way.at.take(last.group, axis=1).argmax(axis=1)]
     more = seconds[np.arange(len(steps)), its_last] - of_median_rank(seconds)

@@ -105,7 +105,8 @@ def _other_work(late: Straggler) -> str:
     if hidden < _WORTH_SAYING * late.delay:
         return back
     return (
-        f" For {format_seconds(hidden)} of it nobody waits: the others work longer elsewhere.{back}"
+        f" {format_seconds(hidden)} of that are not in its delay: the others work longer "
+        f"elsewhere.{back}"
     )
 
 

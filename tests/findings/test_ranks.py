@@ -103,7 +103,9 @@ def test_what_the_others_lose_elsewhere_is_told_beside_what_a_late_rank_does() -
     found = one(run_of(rows), "straggler-rank")
     assert found.seconds_per_step == pytest.approx(0.19)
     assert "arrives 190 ms per step after the median rank" in found.summary
-    assert "For 60.0 ms of it nobody waits: the others work longer elsewhere." in found.summary
+    assert (
+        "60.0 ms of that are not in its delay: the others work longer elsewhere." in found.summary
+    )
     assert found.gain == pytest.approx((0.1805, 0.1995))
 
 
