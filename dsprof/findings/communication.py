@@ -30,6 +30,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.throughput import late_later
 from dsprof.findings.uneven import input_seconds
 from dsprof.run.classes import P2P
 from dsprof.units import format_seconds, format_share
@@ -247,6 +248,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
     parts = {
         "of waiting for a late rank": late_seconds(facts),
         "of waiting for the input of another rank": input_seconds(facts),
+        "of waiting for a rank that became late": late_later(facts),
         "in small messages": small_seconds(facts),
         _GATHERING: stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),

@@ -14,12 +14,13 @@ from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import Floats, Level, levels, without_spikes
 from dsprof.events import CLASSES, Class, Severity
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.lateness import late_in, waited
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
+from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SLOWDOWN_BEGUN,
@@ -37,6 +38,7 @@ from dsprof.findings.work import work_beside
 from dsprof.units import format_seconds, format_share
 
 
+@once
 def slowdown(facts: Facts) -> list[Finding] | str:
     """From some step on, or in a later launch, steps take longer than before."""
     within, between = _within(facts), slower_launch(facts)
@@ -44,6 +46,20 @@ def slowdown(facts: Facts) -> list[Finding] | str:
         return within
     found = between if isinstance(within, str) else [*within, *between]
     return [_as_planned(facts, one) for one in found]
+
+
+def late_later(facts: Facts) -> float:
+    """Seconds per step for which the mean rank waits for one that became late, as `slowdown` says;
+    not what other findings account for: `straggler-rank`, or waiting for another's input.
+    """
+    found, ranks = slowdown(facts), facts.compared["rank"].nunique()
+    if isinstance(found, str) or late_seconds(facts):
+        return 0.0
+    return sum(
+        (one.seconds_per_step or 0.0) * (ranks - len(one.ranks)) / ranks
+        for one in found
+        if one.ranks and one.phase != Class.DATA
+    )
 
 
 #: What gives later steps more to compute: longer samples, or more of their tokens.

@@ -160,6 +160,24 @@ def test_the_rank_for_which_the_others_wait_in_the_longer_steps_is_named() -> No
     assert found.advice[0].setting == "GPU clocks and neighbours of rank 1 at that time"
 
 
+def test_waiting_for_a_rank_that_became_late_is_not_told_again_as_communication() -> None:
+    """Up to step 40 rank 0 comes 0.1 s later, then rank 1 0.5 s: no rank is late all the time."""
+    rows: list[Row] = []
+    for step in range(1, 81):
+        late, behind = (0, 0.1) if step <= 40 else (1, 0.5)
+        rows.append(metric("step_seconds", step, 1.0 + behind))
+        for rank in (0, 1):
+            rows += [
+                phase("forward", step, 0.9 + behind * (rank == late), rank),
+                phase("backward_allreduce", step, 0.1 + behind * (rank != late), rank),
+            ]
+    run = run_of(rows, world_size=2)
+    assert one(run, "slowdown").ranks == (1,)
+    assert silent(run, "straggler-rank")
+    assert sum(run.steps["communication"]) > 0.15 * sum(run.steps["seconds"])
+    assert silent(run, "communication-bound")
+
+
 def test_a_rank_that_came_as_late_before_is_not_why_steps_take_longer() -> None:
     found = one(longer_from_41_on(0.3, 0.3), "slowdown")
     assert found.ranks == ()
