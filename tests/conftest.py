@@ -19,6 +19,8 @@ from tests.loaded import sample
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_logs"
+BY_NAME = {name: path for path in SAMPLES.glob("*.log") for name in (path.name, path.stem)}
+OF_JOBS = ("hook", "integrations")  #: folders of tests that train
 
 Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -35,6 +37,9 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes more than a minute comes first, or one worker alone would be at it in the end.
 
+    Then real jobs: of what stands first, nothing is stolen by workers who have done theirs, so one
+    worker has all of these, and imports once what they need (see `tests.hook.jobs_of`).
+
     Tests of one log stand together, of whichever module: one worker has them, and reads and judges
     it once (see `tests.loaded`).
     """
@@ -43,7 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item: at if (log := log_of(item)) is None else first.setdefault(log, at)
         for at, item in enumerate(items)
     }
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, place[item]))
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("slow") is None,
+            item.path.parent.name not in OF_JOBS,
+            place[item],
+        )
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -52,9 +63,11 @@ def pytest_collection_finish() -> None:
 
 
 def log_of(item: pytest.Item) -> Path | None:
-    """The log that a test is asked for, where that is a parameter of it."""
+    """The log that a test is asked for, where that is a parameter of it: a path, or the name of a
+    sample."""
     told = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return next((one for one in told if isinstance(one, Path)), None)
+    named = (BY_NAME.get(one) if isinstance(one, str) else one for one in told)
+    return next((one for one in named if isinstance(one, Path)), None)
 
 
 @pytest.fixture

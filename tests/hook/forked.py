@@ -24,10 +24,13 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-#: What each optimizer and each engine imports as it is made.
-LATER: Final = (
-    "torch._dynamo", "torch._inductor.compile_fx", "deepspeed.runtime.zero.muon.muon_optimizer",
-)  # fmt: skip
+#: What each optimizer, engine and trainer of a library imports as it is made. That Trainers import
+#: DeepSpeed only then is left to them: the hook must see it.
+LATER: Final = {
+    "transformers": ("transformers.trainer",),
+    "torch": ("torch._dynamo", "torch._inductor.compile_fx"),
+    "deepspeed": ("deepspeed.runtime.zero.muon.muon_optimizer",),
+}
 
 
 def free_port() -> str:
@@ -82,8 +85,8 @@ def run(name: str, groups: list[list[str]]) -> None:
 
 def import_early(library: str) -> None:
     import_module(library)
-    for name in LATER:
-        if name.partition(".")[0] in sys.modules:
+    for one, names in LATER.items():
+        for name in names if one in sys.modules else ():
             with suppress(ImportError):  # other versions have other modules
                 import_module(name)
 
