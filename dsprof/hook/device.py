@@ -103,6 +103,7 @@ class DeviceTimeline(Timeline):
         self._leaving = Interval(0, None, NONE)
         self._open: dict[int, Step] = {}  # the current step of each track
         self._left: dict[int, int] = {}  # the mark where the last phase of each track ended
+        self._came: dict[int, tuple[int, Came | None]] = {}  # those that have been read, and when
         self._steps: deque[Waiting] = deque()
         self._read = 0  # how many marks there were when they were last read
         self._reached: tuple[Came | None, int] = None, 0  # a step's end, and by host clock, ns
@@ -110,8 +111,6 @@ class DeviceTimeline(Timeline):
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         if not track.begin:
             self._begin(track)
-        elif self.is_elsewhere():
-            return None
         interval = Interval(phase.class_, self.innermost, NONE)
         frame = super().enter(track, phase)
         if frame is not None:
@@ -140,7 +139,10 @@ class DeviceTimeline(Timeline):
         super()._leave_out(track, before)
         begin, end = (self._left.get(one.number, NONE) for one in (track, before))
         if NONE < begin < end:
-            self._step(track.number).held.append(Interval(AWAY, None, begin, end))
+            away = Interval(AWAY, None, begin, end)
+            mark, came = self._came.get(track.number, (NONE, None))
+            away.came = came if mark == begin else None
+            self._step(track.number).held.append(away)
 
     def _lasts_until(self, track: Track, mark: int) -> None:
         """The turn of an engine lasts until `mark` at least."""
@@ -247,6 +249,9 @@ class DeviceTimeline(Timeline):
             self._time(waiting.step)
         for step in self._open.values():
             self._time(step)
+        for track, mark in self._left.items():
+            if self._came.get(track, (NONE, None))[0] != mark and self.marks.is_past(mark):
+                self._came[track] = mark, self._clock.at(mark)
         for frame in self.stack:
             interval = frame.device
             if interval.came is None and self.marks.is_past(interval.begin):
@@ -280,7 +285,6 @@ class DeviceTimeline(Timeline):
             self._write_untimed(step)
             begin, seconds = waiting.begun + waiting.away, UNKNOWN
             whole = waiting.ended - begin
-            self._reached = None, 0
         else:
             if not step.began:
                 came = min(self._came_to(step, waiting.begun), now() - length)  # it is over by now

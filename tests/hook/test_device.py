@@ -27,6 +27,7 @@ from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.hook.guard import Guard
 from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Patches
+from dsprof.hook.spans import Phase, Track
 from dsprof.hook.streams import Streams
 from dsprof.recording import ON_DEVICE, Writer
 from tests.hook.rows import Rows, folder, read
@@ -844,6 +845,60 @@ def test_a_phase_on_another_stream_leaves_its_time_where_it_lies(
     stream.comes_after()
     timeline.drain()
     assert milliseconds(rows(timeline).steps[0].classes) == [0, 0, 0, 6, 0, 0, 0, 0]
+    assert [row.gpu for row in rows(timeline).spans] == [-1, 6 * MS]  # how long is unknown, not 0
+
+
+def test_what_is_inside_a_phase_of_unknown_length_counts_once(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    outer = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    stream.works(4)
+    stream.current = ANOTHER
+    middle = timeline.enter(track, timeline.phase("step/copy", Class.OFFLOAD))
+    stream.current = COMPUTING
+    phase(timeline, stream, "step/copy/cast", 6, Class.COMPUTE)
+    stream.current = ANOTHER
+    timeline.leave(middle)
+    stream.current = COMPUTING
+    timeline.leave(outer)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes) == [6, 0, 0, 4, 0, 0, 0, 0]
+
+
+def test_a_wait_on_another_stream_for_what_nobody_saw_issued_holds_up_nothing(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    stream.current = ANOTHER
+    wait_for(calls, stream, 8, object())
+    stream.current = COMPUTING
+    timeline.leave(frame)
+    timeline.renumber(track, 4)
+    timeline.close_step(track, 4)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [8, 0]
+
+
+def test_how_long_a_call_blocked_that_ended_on_another_stream_is_unknown(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    calls.wait_begins()
+    stream.works(15)
+    stream.current = ANOTHER
+    calls.by_others("all_reduce", group, 0, -1, 3, 3000)
+    stream.current = COMPUTING
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert [call.blocked for call in rows(timeline).collectives] == [-1]
 
 
 def test_an_optimizer_on_a_stream_of_its_own_leaves_forward_on_the_computing_one(
@@ -863,6 +918,27 @@ def test_an_optimizer_on_a_stream_of_its_own_leaves_forward_on_the_computing_one
     timeline.drain()
     found = [milliseconds(step.classes) for step in rows(timeline).steps]
     assert found == [[30, 0, 0, 0, 0, 0, 0, 6]] * 3
+
+
+def test_a_forward_inside_a_phase_or_of_another_thread_does_not_change_the_computing_stream(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    """As a teacher's, on a stream of its own, and a loader's that embeds its batches."""
+    track = timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    outer = timeline.enter_forward(track, forward)
+    stream.current = ANOTHER
+    timeline.leave(timeline.enter_forward(track, forward))
+    stream.current = COMPUTING
+    stream.works(30)
+    timeline.leave(outer)
+    stream.current = ANOTHER
+    in_a_thread(lambda: timeline.leave(timeline.enter_forward(track, forward)))
+    stream.current = COMPUTING
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes) == [30, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_forward_on_another_stream_than_before_is_on_the_computing_one(
@@ -898,14 +974,51 @@ def test_a_step_with_more_marks_than_the_ring_holds_has_no_split(
     assert milliseconds(second.classes)[0] == 90
 
 
-def test_a_step_without_an_end_does_not_gather_in_memory(
-    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+def test_thinned_calls_of_a_step_that_is_written_in_pieces_are_counted_once(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "MOST", 50)
+    monkeypatch.setattr(device, "MOST", 4)
+    stream.done = 1_000
+    track = timeline.track(1)
+    calls.every = 4
+    for stall in (3, 5, 7):
+        backward_with(timeline, calls, stream, group, stall)
+    timeline.close_step(track, 1)
+    timeline.drain()
+    found = rows(timeline).collectives
+    assert sum(call.calls for call in found) == 3
+    assert sum(call.blocked for call in found) == 15 * MS
+
+
+def test_a_sum_of_calls_has_their_mean_size_and_no_stall_if_one_is_unknown() -> None:
+    sums: dict[Any, list[int]] = {}
+    place = device.CALL_AT
+    for size, blocked in ((100, 3), (200, -1), (600, 5)):
+        row = [0] * (max(place.values()) + 1)
+        row[place["size"]], row[place["blocked"]], row[place["count"]] = size, blocked, 1
+        device._add(sums, row)
+    (total,) = sums.values()
+    assert [total[place[name]] for name in ("count", "size", "blocked")] == [3, 300, -1]
+
+
+@pytest.mark.parametrize(("most", "written"), [(50, 100), (10, 120)])
+def test_a_step_without_an_end_does_not_gather_in_memory(
+    timeline: DeviceTimeline,
+    stream: FakeStream,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    written: int,
+) -> None:
+    """Whether or not the event is still known with which it began."""
+    monkeypatch.setattr(device, "MOST", most)
     timeline.track(1)
     for _ in range(120):
         phase(timeline, stream, "evaluation", 1, Class.OTHER)
-    assert len(read(timeline.writer.path).spans) == 100
+    assert len(read(timeline.writer.path).spans) == written
     timeline.close_step(timeline.tracks[0], 1)
     stream.comes_after()
     timeline.drain()
@@ -1037,6 +1150,7 @@ def test_turns_of_another_engine_are_no_part_of_a_step_of_the_device(
     timeline: DeviceTimeline, stream: FakeStream, clock: Clock
 ) -> None:
     """The same program as by the host's clock, which the device follows a little later."""
+    begun = clock.time
     actor, critic = timeline.track(1), timeline.track(1)
     for number in (1, 2, 3):
         for track, ms in ((actor, 10), (critic, 20), (critic, 20)):
@@ -1060,7 +1174,126 @@ def test_turns_of_another_engine_are_no_part_of_a_step_of_the_device(
     assert [step.length // MS for step in critics] == [45, 46, 46]  # the first: with its forward
     assert [milliseconds(step.classes) for step in critics[1:]] == [[40, 0, 0, 3, 0, 0, 0, 3]] * 2
     ends = [step.begin + step.length for step in steps if step.engine == 0]
-    assert [end - before for before, end in pairwise(ends)] == [59 * MS] * 2
+    assert [end - before for before, end in pairwise([begun, *ends])] == [59 * MS] * 3
+
+
+def test_a_turn_lasts_until_its_step_ends_also_behind_what_another_stream_does(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    """The turn is none of the other engine's step, whatever lies last in it."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    forward, step = timeline.phase("forward", Class.COMPUTE), timeline.phase("step", Class.OTHER)
+
+    def runs(track: Track, what: Phase, ms: int) -> None:
+        frame = timeline.enter(track, what)
+        stream.works(ms)
+        timeline.leave(frame)
+
+    runs(actor, forward, 10)
+    runs(critic, forward, 20)
+    stream.current = ANOTHER
+    runs(critic, step, 0)
+    stream.current = COMPUTING
+    runs(actor, forward, 10)
+    timeline.close_step(actor, 1)
+    runs(critic, step, 3)
+    stream.works(5)
+    timeline.close_step(critic, 1)
+    runs(actor, forward, 10)
+    timeline.close_step(actor, 2)
+    stream.comes_after()
+    timeline.drain()
+    lengths = [(row.step, row.length // MS) for row in rows(timeline).steps if row.engine == 0]
+    assert lengths == [(1, 20), (2, 10)]
+
+
+def test_a_turn_of_more_marks_than_there_are_events_is_no_part_of_the_other_s_step(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "OFTEN", 8)
+    stream.done = 1_000
+    actor, critic = timeline.track(1), timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    for track in (actor, *[critic] * 60, actor):
+        frame = timeline.enter(track, forward)
+        stream.works(10)
+        timeline.leave(frame)
+    timeline.close_step(actor, 1)
+    timeline.drain()
+    (step,) = rows(timeline).steps
+    assert (step.length, milliseconds(step.classes)) == (20 * MS, [20, 0, 0, 0, 0, 0, 0, 0])
+
+
+def test_a_turn_begins_where_the_other_engine_last_ended_a_phase_whatever_was_read_before(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    stream.done = 1_000
+    actor, critic = timeline.track(1), timeline.track(1)
+    for track in (actor, actor, critic, actor):
+        frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+        stream.works(10)
+        timeline.leave(frame)
+        if not timeline._came:
+            timeline._read_on()
+    timeline.close_step(actor, 1)
+    timeline.drain()
+    assert rows(timeline).steps[0].length == 30 * MS
+
+
+def test_turns_of_another_engine_are_no_part_of_a_step_that_the_device_does_not_reach_either(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the host's clock: the turn lasts until the call behind its last phase is over."""
+    monkeypatch.setattr(device, "PATIENCE", 0.0)
+    actor, critic = timeline.track(1), timeline.track(1)
+    begun = clock.time
+    for track, ms in ((actor, 10), (critic, 20)):
+        frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+        clock.passes(ms * MS)
+        timeline.leave(frame)
+    calls.wait_begins()
+    clock.passes(5 * MS)
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, None, 0)
+    frame = timeline.enter(actor, timeline.phase("forward", Class.COMPUTE))
+    clock.passes(10 * MS)
+    timeline.leave(frame)
+    stream.works(1)
+    timeline.close_step(actor, 1)
+    timeline.finish()
+    (step,) = rows(timeline).steps
+    assert (step.begin - begun, step.length) == (25 * MS, 20 * MS)
+
+
+def test_steps_that_the_device_is_far_behind_with_do_not_gather_in_memory(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "AHEAD", 2)
+    timeline.track(1)
+    for number in range(1, 5):
+        one_step(timeline, stream, number)
+    assert [row.step for row in rows(timeline).steps] == [1, 2]
+
+
+def test_a_phase_that_turns_out_to_be_another_once_it_is_written_leaves_no_split(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "MOST", 1)
+    stream.done = 1_000
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    stream.works(30)
+    timeline.leave(frame)
+    assert [row.gpu for row in rows(timeline).spans] == [30 * MS]
+    assert frame is not None
+    assert not timeline.revise(frame, timeline.phase("evaluation", Class.OTHER))
+    timeline.close_step(track, 1)
+    timeline.drain()
+    assert all(map(math.isnan, rows(timeline).steps[0].classes))
 
 
 def test_a_step_of_which_part_went_unseen_has_no_split_on_a_device_either(
@@ -1108,6 +1341,12 @@ def test_ddp_s_reducer_is_charged_what_lies_between_its_two_callbacks(
     (call,) = rows(timeline).collectives
     assert (call.calls, call.blocked) == (3, 15 * MS)
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [40, 15]
+    for _ in range(2):  # micro-batches
+        calls.by_others("all_reduce", group, 0, -1, 3, 3000)
+    timeline.close_step(track, 2)
+    stream.comes_after()
+    timeline.drain()
+    assert [call.calls for call in rows(timeline).collectives] == [3, 3, 3]
 
 
 def test_a_wait_for_what_nobody_saw_issued_still_counts(
