@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from dsprof.errors import DsprofError
 from dsprof.hook.injection import GONE, PROC, denied, run_lines, state_of, status_of
 from dsprof.hook.ranks import ranks_below, trainer_of
-from dsprof.hook.startup import MAKES_BATCHES, calls_of, joining, leaving
+from dsprof.hook.startup import MAKES_BATCHES, NOT_NOW, calls_of, joining, leaving
 from dsprof.hook.together import leave_out
 from dsprof.output import tell
 from dsprof.recording.alive import is_writing
@@ -25,6 +25,7 @@ from dsprof.recording.layout import SUFFIX
 
 PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step that is under way
 _TURN: Final = 0.1  # seconds between two looks
+_TIMES: Final = 5  # that a process is asked again which answers that it cannot right now
 
 
 class Rank(NamedTuple):
@@ -89,16 +90,20 @@ def _asked(
         OSError: the folder cannot be written.
     """
     answers = {rank: folder / FOLDER / f"{launch}.{rank.pid}" for rank in ranks}
-    asked = []
-    for rank, answer in answers.items():
+
+    def ask(rank: Rank) -> bool:
+        answer = answers[rank]
         lines = answer.with_name(f"{answer.name}.py")
         text = leaving(answer) if leave else joining(folder, launch, answer, [*answers.values()])
         lines.write_text(text, encoding="ascii")
         lines.chmod(0o644)
-        if _is_asked(rank, lines):
-            asked.append(rank)
+        return _is_asked(rank, lines)
+
     well, workers = [], []
-    told = _answered({rank: answers[rank] for rank in asked})
+    told = _answered({rank: answers[rank] for rank in ranks if ask(rank)})
+    for _ in range(_TIMES):
+        again = [rank for rank, said in told.items() if said == NOT_NOW]
+        told |= _answered({rank: answers[rank] for rank in again if ask(rank)})
     for rank, answer in answers.items():
         is_over = told.get(rank, "") is not None or state_of(rank.pid) in GONE
         if is_over and not leave and not calls_of(answer).exists():

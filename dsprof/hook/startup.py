@@ -16,6 +16,8 @@ import dsprof
 
 #: What a worker of a data loader answers.
 MAKES_BATCHES: Final = "it makes batches for the process that trains: name that one"
+#: What one answers that was reached in a place where no hook may come.
+NOT_NOW: Final = "it could not begin right now, as in a hook of an optimizer: try again"
 
 _LOADER: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
@@ -153,7 +155,7 @@ def join():
     if said or not attach.is_searching():
         restore(earlier)
         if not said:
-            said.append("it could not begin right now, as in a hook of an optimizer: try again")
+            said.append({not_now!a})
         return
     attach.joined(lambda: restore(earlier), text({calls!a}), [text(one) for one in {all_calls!a}])
 
@@ -227,6 +229,7 @@ def _lines(out: Path, launch: str, answer: Path, ranks: Sequence[Path], action: 
         all_calls=[os.fsencode(calls_of(one)) for one in ranks],
         action=action,
         worker=MAKES_BATCHES,
+        not_now=NOT_NOW,
     )
 
 

@@ -216,6 +216,22 @@ def test_a_process_that_is_in_c_code_answers_later_and_that_is_said(
             time.sleep(0.1)
 
 
+def test_a_process_that_cannot_begin_right_now_is_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a hook of an optimizer, where PyTorch would raise if another one came."""
+    answered = joining._answered
+    told = iter([startup.NOT_NOW] * 2)
+    monkeypatch.setattr(
+        joining,
+        "_answered",
+        lambda asked: {rank: next(told, said) for rank, said in answered(asked).items()},
+    )
+    with running(sys.executable, LOOP) as process:
+        assert not join([process.pid], tmp_path / "run")
+    assert f"process {process.pid}: it has not imported torch" in capsys.readouterr().err
+
+
 @contextmanager
 def running(program: str, script: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of this script, which has printed a line."""
