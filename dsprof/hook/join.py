@@ -103,6 +103,8 @@ def _asked(
     told = _answered({rank: answers[rank] for rank in ranks if ask(rank)})
     for _ in range(_TIMES):
         again = [rank for rank, said in told.items() if said == NOT_NOW]
+        if not again:
+            break
         told |= _answered({rank: answers[rank] for rank in again if ask(rank)})
     for rank, answer in answers.items():
         is_over = told.get(rank, "") is not None or state_of(rank.pid) in GONE
