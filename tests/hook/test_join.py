@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -51,6 +52,17 @@ class Job:
             text=True,
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, where a test failed before it did."""
+        if self.process.poll() is None:
+            (self.out / "enough").touch()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.communicate(timeout=20)
+            self.process.kill()
+
     def wait_for(self, *names: str) -> None:
         until = time.monotonic() + LONG
         while not all((self.out / name).exists() for name in names):
@@ -86,13 +98,15 @@ def are_numbered_alike(ranks: list[Rows], losses: list[list[float]]) -> bool:
 
 
 @pytest.fixture(scope="module", params=["zero1", "spawn"])
-def joined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+def joined(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Job]:
     """A job of which its launcher's number was given while it trained."""
-    job = Job(tmp_path_factory.mktemp(request.param) / "job", request.param)
-    job.wait_for("begun-0", "begun-1")
-    assert join([job.process.pid], job.out / "run")
-    trained(job, 5)
-    return job
+    with Job(tmp_path_factory.mktemp(request.param) / "job", request.param) as job:
+        job.wait_for("begun-0", "begun-1")
+        assert join([job.process.pid], job.out / "run")
+        trained(job, 5)
+        yield job
 
 
 def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
@@ -128,22 +142,22 @@ def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_wa
     tmp_path: Path,
 ) -> None:
     """It asked the first rank, which waits for the other since then."""
-    job = Job(tmp_path / "job", "grouped")
-    job.wait_for("begun-0", "begun-1")
-    first, *_ = ranks_below(job.process.pid)
-    answers = [tmp_path / name for name in ("first", "other")]
-    lines = tmp_path / "lines.py"
-    lines.write_text(startup.joining(job.out / "run", "before", answers[0], answers))
-    run_lines(first, lines)
-    while not answers[0].exists():
-        time.sleep(0.05)
-    assert answers[0].read_text() == ""
-    assert join([job.process.pid], job.out / "run")
-    trained(job, 5)
-    assert join([job.process.pid], job.out / "run", leave=True)
-    ranks = folder(job.out / "run")
-    assert [rank.header["rank"] for rank in ranks] == [0, 1]
-    assert are_numbered_alike(ranks, job.end())
+    with Job(tmp_path / "job", "grouped") as job:
+        job.wait_for("begun-0", "begun-1")
+        first, *_ = ranks_below(job.process.pid)
+        answers = [tmp_path / name for name in ("first", "other")]
+        lines = tmp_path / "lines.py"
+        lines.write_text(startup.joining(job.out / "run", "before", answers[0], answers))
+        run_lines(first, lines)
+        while not answers[0].exists():
+            time.sleep(0.05)
+        assert answers[0].read_text() == ""
+        assert join([job.process.pid], job.out / "run")
+        trained(job, 5)
+        assert join([job.process.pid], job.out / "run", leave=True)
+        ranks = folder(job.out / "run")
+        assert [rank.header["rank"] for rank in ranks] == [0, 1]
+        assert are_numbered_alike(ranks, job.end())
 
 
 @pytest.mark.parametrize("context", ["spawn", "fork"])
@@ -151,14 +165,14 @@ def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_wa
 def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches(
     context: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(tmp_path / "job", f"alone-{context}")
-    job.wait_for("begun-0")
-    pid = job.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    assert join([pid if named == "trainer" else int(children[-1])], job.out / "run")
-    assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
-    assert join([pid], job.out / "run", leave=True)
-    assert len(job.end()) == 1
+    with Job(tmp_path / "job", f"alone-{context}") as job:
+        job.wait_for("begun-0")
+        pid = job.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        assert join([pid if named == "trainer" else int(children[-1])], job.out / "run")
+        assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
+        assert join([pid], job.out / "run", leave=True)
+        assert len(job.end()) == 1
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])

@@ -1,6 +1,7 @@
 """Training that knows nothing of dsprof and goes on until it has been joined: argv[2] says which.
 
-Ranks train `LEAST` steps, and then until there is a file `enough`, which all learn of in one step.
+Ranks train `LEAST` steps, and then until there is a file `enough`, which all learn of in one step,
+or nobody can be waiting for them any more.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from tests.hook.jobs import job
 
 LEAST = 20
 PAUSE = 0.02  # seconds
+LONGEST = 600.0  # seconds
 
 
 def train(step: Any, group: Any = None) -> None:
     """`step` trains one step, given its number, and returns its loss."""
     out = Path(sys.argv[1])
     losses: list[float] = []
+    until = time.monotonic() + LONGEST
     over = torch.zeros(1)
     while not over.item():
         losses.append(step(len(losses)).item())
         if len(losses) == LEAST:
             (out / f"begun-{dist.get_rank()}").touch()
-        over.fill_(len(losses) >= LEAST and (out / "enough").exists())
+        enough = (out / "enough").exists() or time.monotonic() > until
+        over.fill_(len(losses) >= LEAST and enough)
         dist.all_reduce(over, op=dist.ReduceOp.MAX, group=group)
         time.sleep(PAUSE)
     told = [name for name in os.environ if name.startswith("DSPROF")]
