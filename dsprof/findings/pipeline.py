@@ -11,6 +11,7 @@ from dsprof.events import Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.stages import in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
@@ -23,6 +24,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.waiting import (
+    for_neighbours,
     headline,
     ideal_bubble,
     sentences,
@@ -47,7 +49,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     if isinstance(waiting, str):
         implied = bubble_by_schedule(facts, _advice(facts))
         return [implied] if implied else waiting
-    alone = float(waiting["seconds"].sum())
+    alone = for_neighbours(facts, waiting)
     total = alone + in_collectives(facts)
     ideal = ideal_bubble(facts)
     seconds = total if ideal is None else min(total, ideal)
@@ -56,11 +58,12 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
         return []
     cheap = transfer_is_cheap(waiting)
     gain = _gain(facts, seconds, ideal, max(0.0, seconds - alone))
+    blame = _blame(seconds if ideal else None, total + waited_for_late_stage(facts), cheap)
     return [
         Finding(
             rule="pipeline-bubble",
             severity=severity,
-            title=f"{headline(facts, waiting)}{_blame(ideal, total, cheap)}",
+            title=f"{headline(facts, waiting)}{blame}",
             summary=" ".join(sentences(facts, waiting, cheap, ideal)),
             share=facts.share(seconds),
             seconds_per_step=seconds,
@@ -81,7 +84,7 @@ def bubble_in_collectives(facts: Facts) -> float:
         return 0.0
     waiting = waiting_in(facts)
     assert not isinstance(waiting, str)
-    return max(0.0, found[0].seconds_per_step - float(waiting["seconds"].sum()))
+    return max(0.0, found[0].seconds_per_step - for_neighbours(facts, waiting))
 
 
 def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
@@ -102,7 +105,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
             "the number of stages, of micro-batches or the compute time is unknown: "
             "waiting cannot be split into bubble and imbalance"
         )
-    total = float(waiting["seconds"].sum())
+    total = for_neighbours(facts, waiting)
     excess = total - ideal
     severity = _grade(facts, excess, total, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
     if severity is None:
@@ -182,11 +185,13 @@ def _unexplained(facts: Facts, waiting: pd.DataFrame) -> list[Finding]:
         return []
     compute += data  # loading delays neighbours, too
     bubble = bubble_seconds(stages, micro_batches, compute, facts.layout.chunks or 1)
-    total = float(waiting["seconds"].sum())
+    total = for_neighbours(facts, waiting)
     rest = total - bubble
     share = facts.share(rest) or 0.0
     if share < PIPELINE_WARNING:
         return []
+    late = late_stage(facts)
+    besides = f", besides what they wait for stage {late.stage}" if late else ""
     loading = ", loading data included" if data else ""
     return [
         Finding(
@@ -194,8 +199,8 @@ def _unexplained(facts: Facts, waiting: pd.DataFrame) -> list[Finding]:
             severity=Severity.WARNING if share >= PIPELINE_CRITICAL else Severity.INFO,
             title=f"{format_share(share)} of a step stages wait for each other beyond the bubble, "
             "though none computes longer: slow transfers or uneven micro-batches",
-            summary=f"The stages wait {format_seconds(total)} per step ({facts.windows}). Filling "
-            f"and draining {stages} stages with {micro_batches} micro-batches explains "
+            summary=f"The stages wait {format_seconds(total)} per step{besides} ({facts.windows}). "
+            f"Filling and draining {stages} stages with {micro_batches} micro-batches explains "
             f"{format_seconds(bubble)} of it{loading}, and no stage computes much more than the "
             f"others. The other {format_seconds(rest)} are transfers between stages, or "
             "micro-batches that take longer now on one stage, now on another. Medium confidence: "
@@ -218,12 +223,12 @@ _TRACE: Final = Advice(
 )
 
 
-def _blame(ideal: float | None, total: float, cheap: bool | None) -> str:
-    if ideal is not None and ideal >= (1 - WORTH_NAMING) * total:
+def _blame(bubble: float | None, total: float, cheap: bool | None) -> str:
+    if bubble is not None and bubble >= (1 - WORTH_NAMING) * total:
         return ": a pipeline bubble, not the network; raise the number of micro-batches"
-    if ideal is not None:
+    if bubble is not None:
         return (
-            f"; {format_share(ideal / total)} of the waiting is the pipeline's bubble: "
+            f"; {format_share(bubble / total)} of the waiting is the pipeline's bubble: "
             "raise the number of micro-batches"
         )
     if cheap:

@@ -25,6 +25,7 @@ from dsprof.findings.extremes import (
 )
 from dsprof.findings.facts import COLLECTING, NO_COMMUNICATION, RANKS_UNTOLD, Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.late_stage import found_late, late_stage
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.thresholds import (
     STRAGGLER_ABOVE_CHANCE,
@@ -55,7 +56,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     Gain: at best all of the delay, if it becomes as fast as the last one of the others.
     """
     if facts.is_pipeline:
-        return OTHER_WORK
+        return found_late(facts) or OTHER_WORK
     late = facts.straggler
     if late is None:
         unnamed = waits_for_some_rank(facts)
@@ -244,6 +245,8 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     that are not late wait.
     """
     found, late = straggler_rank(facts), facts.straggler
+    if facts.is_pipeline:  # its stages wait where they send and receive
+        return 0.0
     if isinstance(found, str) or not found or (late and operation not in late.meeting):
         return 0.0
     if late is not None:
@@ -253,12 +256,16 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     return sum(one.seconds_per_step or 0.0 for one in found)
 
 
-def late_outside(facts: Facts) -> float:
-    """Seconds of the mean step that those of `straggler-rank` lose outside of all phases."""
-    late = facts.straggler
+def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
+    """Seconds of the mean step that those of `straggler-rank` lose outside of all phases, and who
+    they are.
+    """
+    stage, late = late_stage(facts), facts.straggler
+    if stage is not None and facts.layout.world_size:
+        return stage.more * len(stage.ranks) / facts.layout.world_size, stage.ranks
     if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
-        return 0.0
-    return late.place_delay * len(late.group) / late.ranks
+        return 0.0, ()
+    return late.place_delay * len(late.group) / late.ranks, late.group
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:

@@ -51,13 +51,16 @@ def hidden_input(facts: Facts) -> float:
     return float(np.minimum(data * (1 - 1 / micro_batches), work.max() - work).mean())
 
 
-def by_rank(facts: Facts, class_: Class) -> Numbers | None:
-    """Seconds per step of a class, of each rank in order; None unless every rank is recorded."""
+def by_rank(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
+    """Seconds per step of a class, or of its phases of that name alone, of each rank in order; None
+    unless every rank is recorded.
+    """
     if not facts.layout.world_size:
         return None
     phases = main_phases(facts.steps, facts.run.phases)
     ranks = sorted(phases["rank"].dropna().unique())
-    own = phases[phases["class"] == class_].groupby("rank")["self_seconds"].sum()
+    told = phases[(phases["class"] == class_) & (phases["name"].eq(name) if name else True)]
+    own = told.groupby("rank")["self_seconds"].sum()
     if own.empty or len(ranks) != facts.layout.world_size:
         return None
     own = own.reindex(ranks, fill_value=0.0)  # a stage in the middle loads nothing

@@ -61,10 +61,10 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return [only_calls(facts)]
     if facts.breakdown.phases["class"].eq(Class.DATA).all() and not facts.run.is_recording:
         return [only_data(facts)]
-    late = late_outside(facts)
+    late, late_ones = late_outside(facts)
     facts = without_spikes(facts)
     mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)
-    return [*([mixed] if mixed else []), *_no_timer(facts, late)]
+    return [*([mixed] if mixed else []), *_no_timer(facts, late, late_ones)]
 
 
 def undivided_share(facts: Facts) -> float:
@@ -76,12 +76,12 @@ def undivided_share(facts: Facts) -> float:
     return (facts.share(seconds + timed) or 0.0) if seconds else 0.0
 
 
-def _no_timer(facts: Facts, late: float) -> list[Finding]:
+def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Finding]:
     """Time outside all timers, and time inside a timer but not in its parts.
 
     Excluded are what memory_breakdown itself takes (`host-sync`) and saves of known duration
-    (`checkpoint-stall`). The `late` seconds that a rank is late by belong to `straggler-rank`,
-    which has the advice: if the rest is small, this is only a note.
+    (`checkpoint-stall`). The `late` seconds that `late_ones` are late by belong to
+    `straggler-rank`, which has the advice: if the rest is small, this is only a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
@@ -105,8 +105,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
         known = known.loc[_that_hold_it(known)]
     share = facts.share(seconds) or 0.0
     of_late_rank = late > _MOST * seconds
-    late_ones = facts.straggler.group if of_late_rank and facts.straggler else ()
-    place = place_of(facts, late_ones) if beside else None
+    place = place_of(facts, late_ones if of_late_rank else ()) if beside else None
     whose = None if of_late_rank or within >= WORTH_NAMING else _whose(facts)
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
@@ -117,7 +116,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             rule="unaccounted-time",
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
-            + (_of_late_rank(facts, late / seconds) if of_late_rank else _lies(place, within))
+            + (_of_late_rank(late_ones, late / seconds) if of_late_rank else _lies(place, within))
             + (whose.title if whose else ""),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
@@ -178,10 +177,9 @@ def _lies(place: Place | None, within: float) -> str:
     return f", {replace(place, share=beside * place.share).much} of that {place.words}"
 
 
-def _of_late_rank(facts: Facts, part: float) -> str:
-    assert facts.straggler is not None
+def _of_late_rank(ranks: tuple[int, ...], part: float) -> str:
     much = "all" if part > 1 - _NOTHING else format_share(part)
-    return f", {much} of that on {facts.straggler.who}, for which the others wait"
+    return f", {much} of that on {format_ranks(ranks)}, for which the others wait"
 
 
 def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:

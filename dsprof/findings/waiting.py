@@ -11,6 +11,7 @@ from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.events import Class
 from dsprof.findings.facts import NO_TIMERS, Facts
 from dsprof.findings.finding import Confidence
+from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.stages import by_rank, in_collectives
 from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
 from dsprof.findings.untimed import source_word
@@ -25,6 +26,13 @@ def waiting_in(facts: Facts) -> pd.DataFrame | str:
         return NO_TIMERS
     waiting = pipeline_phases(facts.phases_of("wait"))
     return waiting if len(waiting) else NO_PIPELINE
+
+
+def for_neighbours(facts: Facts, waiting: pd.DataFrame) -> float:
+    """Seconds per step that stages wait in these phases, without what they wait there for one that
+    is late between steps: that is told by `straggler-rank`.
+    """
+    return max(0.0, float(waiting["seconds"].sum()) - waited_for_late_stage(facts))
 
 
 def transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
@@ -71,13 +79,13 @@ def sentences(
         ideal: see `ideal_bubble`.
     """
     late = in_collectives(facts)
-    total = float(waiting["seconds"].sum()) + late
+    total = for_neighbours(facts, waiting) + late
     longest = (
         f"{waiting.index[0]} takes {format_seconds(waiting['seconds'].iloc[0])} of a step of "
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
         f"({facts.windows})."
     )
-    found = [longest, _collectives(facts, waiting, late)]
+    found = [longest, _collectives(facts, waiting, late), *_for_late_stage(facts)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
@@ -147,6 +155,18 @@ def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:
         f"Collectives (gradient reduction, parameter gathering) take {only}"
         f"{format_seconds(all_of_it)}."
     )
+
+
+def _for_late_stage(facts: Facts) -> list[str]:
+    late = late_stage(facts)
+    if late is None:
+        return []
+    waited = format_seconds(waited_for_late_stage(facts))
+    said = (
+        f"{waited} of the waiting are for stage {late.stage}, which is late {late.place.words}: "
+        "they are not counted here."
+    )
+    return [said]
 
 
 def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:

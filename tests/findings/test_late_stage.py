@@ -1,0 +1,163 @@
+"""A stage of a recorded pipeline that is late between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dsprof import load
+from dsprof.findings.finding import Finding
+from dsprof.recording import Writer
+from dsprof.run import Run
+from tests.findings.plants import one, rules, why
+from tests.recording.recorded import MS, header
+
+FORWARD, BACKWARD, UPDATE = 4, 8, 2  # ms, of each micro-batch or step
+
+
+class Stage:
+    """One rank that writes what it does, a stage of its own."""
+
+    def __init__(self, folder: Path, rank: int, world: int, micro_batches: int) -> None:
+        self.writer = Writer.create(folder, header(rank, world=world))
+        self.writer.config("pipeline_parallel_size", world)
+        self.writer.config("gradient_accumulation_steps", micro_batches)
+        self.at = self.began = MS
+
+    def does(self, name: str, class_: str, until: int, step: int) -> None:
+        phase = self.writer.name(name, 0, class_)
+        self.writer.span(phase, self.at, until, step)
+        self.at = until
+
+    def ends(self, step: int) -> None:
+        self.writer.step(step, self.began, self.at)
+        self.began = self.at
+        self.writer.flush()
+
+
+def pipeline(
+    folder: Path,
+    pauses: Sequence[float],
+    micro_batches: int = 4,
+    forwards: Sequence[float] = (),
+    every: int = 1,
+    updates: Sequence[float] = (),
+) -> Run:
+    """A pipeline that does all forwards, then all backwards; its stages then update and meet, and
+    each pauses that many ms before the next step, or before each one of `every`."""
+    stages = [Stage(folder, rank, len(pauses), micro_batches) for rank in range(len(pauses))]
+    lengths = [round(ms * MS) for ms in forwards or [FORWARD] * len(stages)]
+    for step in range(1, 31):
+        for one_, pause in zip(stages, pauses, strict=True):
+            one_.at += round(pause * MS) if step % every == 0 else 0
+        for name, wait, length, order in (
+            ("forward", "pipe_recv_input", lengths, stages),
+            ("backward", "pipe_recv_grad", [BACKWARD * MS] * len(stages), stages[::-1]),
+        ):
+            ready = [[0] * micro_batches for _ in range(len(stages) + 1)]
+            for place, stage in enumerate(order):
+                own = length[place]
+                for micro in range(micro_batches):
+                    if place:
+                        came = max(stage.at, ready[place][micro])
+                        stage.does(wait, "wait", came, step)
+                    stage.does(name, "compute", stage.at + own, step)
+                    ready[place + 1][micro] = stage.at
+        for stage, ms in zip(stages, updates or [UPDATE] * len(stages), strict=True):
+            stage.does("step", "optimizer", stage.at + round(ms * MS), step)
+        met = max(stage.at for stage in stages)
+        for stage in stages:
+            stage.does("broadcast", "communication", met, step)
+            stage.ends(step)
+    for stage in stages:
+        stage.writer.close()
+    return load(folder)
+
+
+def late(run: Run) -> Finding | None:
+    assert "straggler-rank" in rules(run) or why(run, "straggler-rank")
+    return one(run, "straggler-rank") if "straggler-rank" in rules(run) else None
+
+
+def test_what_stage_0_does_between_steps_costs_all_of_it(tmp_path: Path) -> None:
+    """Of 40 ms the other stages have 0: they wait as long."""
+    found = late(pipeline(tmp_path, (40, 0, 0)))
+    assert found is not None
+    assert found.seconds_per_step == pytest.approx(0.040, rel=0.02)
+    assert (found.ranks, found.confidence) == ((0,), "medium")
+    assert found.title == (
+        "The others wait for stage 0 (rank 0) at the beginning of each step, 35 % of it"
+    )
+    assert "between broadcast and the next forward" in found.summary
+    assert "between broadcast and the next forward" in found.evidence[0].text
+    assert found.advice[0].to == "a minute of rank 0"
+
+
+def test_of_a_later_stage_only_what_its_first_input_waits_for_it_costs(tmp_path: Path) -> None:
+    """It comes after two forwards."""
+    found = late(pipeline(tmp_path, (0, 0, 40)))
+    assert found is not None
+    assert found.seconds_per_step == pytest.approx(0.040 - 2 * FORWARD / 1e3, rel=0.02)
+    assert found.ranks == (2,)
+    assert "The rest costs nothing" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("pauses", "forwards"),
+    [
+        ((40, 40, 40), ()),  # as long as any other
+        ((0, 7, 0), ()),  # before its first input has come
+        ((0, 0, 25), (16, 4, 4)),  # nor does it hold up a slower stage before it
+        ((3, 0, 0), ()),  # hardly any
+    ],
+)
+def test_what_nobody_waits_for_is_no_cost(
+    tmp_path: Path, pauses: tuple[float, ...], forwards: tuple[float, ...]
+) -> None:
+    assert late(pipeline(tmp_path, pauses, forwards=forwards)) is None
+
+
+def test_a_stage_that_is_late_while_another_one_still_updates_costs_no_more_than_that(
+    tmp_path: Path,
+) -> None:
+    """The broadcast waits for the update of the other one in this recording, but need not."""
+    assert late(pipeline(tmp_path, (40, 0, 0), updates=(2, 40, 2))) is None
+
+
+def test_the_waiting_for_a_late_stage_is_told_once(tmp_path: Path) -> None:
+    """The others wait for it, and as long for the bubble as where no stage is late."""
+    usual, run = (pipeline(tmp_path / str(ms), (ms, 0, 0), micro_batches=8) for ms in (0, 100))
+    found = late(run)
+    assert found is not None
+    assert found.seconds_per_step == pytest.approx(0.100, rel=0.02)
+    assert "pipeline-imbalance" not in rules(run), "transfers between stages take no time here"
+    assert one(usual, "pipeline-bubble").seconds_per_step == pytest.approx(0.024, rel=0.02)
+    assert "pipeline-bubble" not in rules(run), "which is 11 % of the longer step"
+    untimed = one(run, "unaccounted-time")
+    assert untimed.severity == "info"
+    assert "all of that on rank 0, for which the others wait" in untimed.title
+
+
+def test_what_the_bubble_is_beside_the_waiting_for_a_late_stage_is_said(tmp_path: Path) -> None:
+    run = pipeline(tmp_path, (12, 0, 0), micro_batches=2)
+    assert late(run) is not None
+    bubble = one(run, "pipeline-bubble")
+    assert bubble.seconds_per_step == pytest.approx(0.024, rel=0.02)
+    assert "8.00 ms of the waiting are for stage 0, which is late between broadcast" in (
+        bubble.summary
+    )
+
+
+def test_what_a_stage_does_now_and_then_is_left_to_step_spikes(tmp_path: Path) -> None:
+    run = pipeline(tmp_path, (300, 0, 0), every=8)
+    assert late(run) is None
+    assert "step-spikes" in rules(run)
+
+
+def test_a_stage_that_is_not_recorded_may_be_late_itself(tmp_path: Path) -> None:
+    pipeline(tmp_path, (40, 0, 0))
+    for path in tmp_path.glob("rank-00001*"):
+        path.unlink()
+    assert late(load(tmp_path)) is None
