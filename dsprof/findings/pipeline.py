@@ -13,6 +13,7 @@ from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.schedule import bubble_by_schedule
+from dsprof.findings.spikes import without_spikes
 from dsprof.findings.stages import in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
@@ -98,7 +99,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         return waiting
     seen = slowest_stage(facts)
     if seen is not None:
-        return _uneven(facts, *seen) or _unexplained(facts, waiting)
+        return _uneven(facts, *seen) or _unexplained(without_spikes(facts))
     ideal = ideal_bubble(facts)
     if ideal is None:
         return (
@@ -177,11 +178,15 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
     ]
 
 
-def _unexplained(facts: Facts, waiting: pd.DataFrame) -> list[Finding]:
-    """Stages that compute alike wait longer for each other than the bubble explains."""
+def _unexplained(facts: Facts) -> list[Finding]:
+    """Stages that compute alike wait longer for each other than the bubble explains.
+
+    What they wait in steps that stick out is told by `step-spikes`.
+    """
+    waiting = waiting_in(facts)
     stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches
     compute, data = facts.seconds_of("compute"), facts.seconds_of("data") or 0.0
-    if not micro_batches or not compute:
+    if isinstance(waiting, str) or not micro_batches or not compute:
         return []
     compute += data  # loading delays neighbours, too
     bubble = bubble_seconds(stages, micro_batches, compute, facts.layout.chunks or 1)
