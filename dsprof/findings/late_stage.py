@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from dsprof.findings.thresholds import STRAGGLER_CRITICAL, STRAGGLER_WARNING, gr
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import Numbers
 from dsprof.units import format_ranks, format_seconds, format_share
+
+_WORTH_SAYING: Final = 0.1  # of what a stage is longer between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,6 @@ def found_late(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
-
-
-_WORTH_SAYING = 0.1  # of what a stage is longer between steps
 
 
 def _rest(facts: Facts) -> Numbers | None:

@@ -285,8 +285,8 @@ def _search(handle: Handle) -> None:
     def ends() -> None:
         atexit.unregister(ends)
         mine = _active.search is handle  # not in a process that was forked
-        mine = mine and handle.together is None  # `dsprof attach --pid` tells it itself
-        if mine and search.trained and not (found or _active.has_recorded):
+        asked = handle.together is not None  # then `dsprof attach --pid` tells it itself
+        if mine and not asked and search.trained and not (found or _active.has_recorded):
             _tell_of_nothing()
 
     search = Search(attached, lost, handle.may_begin)
