@@ -258,10 +258,14 @@ class Collectives:
         for key, issued in list(self._under_way.items()):
             track = issued[9]
             over = track.step - 1 if track is not None and track.trains else ended.step
-            if issued[4] < over or key < 0:
+            if issued[4] < over or self._is_let_go(key):
                 self._forget(self._under_way.pop(key, None))
         if self._sums:
             self._write_sums()
+
+    def _is_let_go(self, key: int) -> bool:
+        """Whether no object that could be waited for has this key of `_under_way`."""
+        return key < 0
 
     def _renumber(self, track: Track, step: int) -> None:
         """Change the step of what this engine issued in the current step and nobody has waited for

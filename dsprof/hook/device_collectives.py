@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter_ns as now
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
-from dsprof.hook.collectives import Collectives, Issued
+from dsprof.hook.collectives import MOST, Collectives, Issued
 from dsprof.hook.cuda import ASIDE, NONE
 from dsprof.hook.device import CALL_AT, COLLECTIVE, DeviceTimeline, Interval
 from dsprof.hook.guard import Guard
@@ -20,8 +19,8 @@ class DeviceCollectives(Collectives):
     """Collectives whose waits are intervals on the device: they stall the compute stream, not the
     host.
 
-    A wait on another stream holds up nothing until the compute stream waits for that stream, which
-    `streams` records.
+    A call that ran, or was waited for, on another stream has held up nothing yet. It remains under
+    way until the compute stream, or the host, waits for that stream: `streams` tells when.
 
     NCCL starts calls that are coalesced together, and only their end gives a Work. The last of them
     stands for the wait of all.
@@ -34,12 +33,10 @@ class DeviceCollectives(Collectives):
         self._marks = timeline.marks
         self._record = self._hold
         self._mark = NONE  # the mark at which the current wait began
+        self._always = False  # it is the compute stream's, whatever stream is current
         self._interval: Interval | None = None
-        self.streams: set[int] = set()  # that carried collectives, except the compute stream
-        self.carried = 0  # collectives on such streams so far
-        # Streams that nobody has waited for since, and `carried` when they last had a collective.
-        self.pending: dict[int, int] = {}
-        self._synchronized = 0  # ns; when the host last waited for the whole device
+        #: Stream → calls under way that what comes next on it lies behind, by key.
+        self.behind: dict[int, set[int]] = {}
         self._together: list[Issued] | None = None  # calls that are being coalesced
 
     def patch(self, patches: Patches, guard: Guard) -> None:
@@ -74,7 +71,7 @@ class DeviceCollectives(Collectives):
     def wait_begins(self) -> None:
         """Record where a wait begins. A wait on a thread that does not train is ignored."""
         if not self.timeline.is_elsewhere():
-            self._mark = self._marks.mark()
+            self._mark, self._always = self._marks.mark(), False
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         held = super().before_wait(args)
@@ -122,17 +119,29 @@ class DeviceCollectives(Collectives):
         """An exception may have left calls that were never started."""
         self._together = None
         super()._settle(ended)
+        for keys in self.behind.values():
+            keys.intersection_update(self._under_way)
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether collectives run, or have run, on other streams for which nobody has waited."""
-        ours = (not one[6] and one[3] >= self._synchronized for one in self._under_way.values())
-        return bool(self.pending) or any(ours)
+    def _is_let_go(self, key: int) -> bool:
+        return super()._is_let_go(key) and not any(key in keys for keys in self.behind.values())
 
-    def synchronized(self) -> None:
-        """The host waits for the whole device."""
-        self.pending.clear()
-        self._synchronized = now()
+    def unawaited(self) -> set[int]:
+        """Calls that run, or have run, on other streams, and that nobody has waited for, by key."""
+        return {key for key, issued in self._under_way.items() if not issued[6]}
+
+    def wait_begins_for(self, keys: Collection[int]) -> tuple[Issued, int] | None:
+        """The compute stream, or the host, waits for these calls: what `after_wait` is to be told,
+        None if they have been waited for. The last of them stands for the wait of all.
+        """
+        calls = [self._under_way.pop(key) for key in list(self._under_way) if key in keys]
+        if not calls:
+            return None
+        *before, last = calls
+        for issued in before:
+            self._forget(issued)
+        begin = self._is_in(last[0], last[5])
+        self._mark, self._always = self._marks.mark(always=True), True
+        return last, begin
 
     def by_others(self, *calls: Any) -> None:
         self._ended(COMMUNICATION)
@@ -142,26 +151,37 @@ class DeviceCollectives(Collectives):
         if self._together is not None:  # not started yet
             self._together.append(issued)
             return
-        self._ended(issued[0].class_, on_host=issued[6])
+        if self._mark == ASIDE and not issued[6]:
+            self._lies_aside(issued)
+            return
+        self._ended(issued[0].class_)
         self._write(issued, wait, blocked, flags, self.timeline.where())
 
-    def _ended(self, class_: int, *, on_host: bool = False) -> None:
-        """A wait is over. One on another stream makes that a stream to wait for, unless it held up
-        the host.
+    def _lies_aside(self, issued: Issued) -> None:
+        """The current stream, another one than the compute stream, carries a call or waits for
+        it.
         """
-        if self._mark == ASIDE and not on_host:
-            here = self._marks.here
-            self.streams.add(here)
-            self.carried += 1
-            self.pending[here] = self.carried
-        above, end = self.timeline.innermost, self._marks.mark()
+        self.timeline.waited(ASIDE)
+        keys = self.behind.setdefault(self._marks.here, set())
+        if len(keys) >= MOST:  # nobody waits for that stream
+            for key in keys:
+                self._forget(self._under_way.pop(key, None))
+            keys.clear()
+        self._aside -= 1
+        self._under_way[self._aside] = issued
+        keys.add(self._aside)
+
+    def _ended(self, class_: int) -> None:
+        """A wait is over."""
+        above, end = self.timeline.innermost, self._marks.mark(always=self._always)
         self._interval = Interval(class_, above, self._mark, end)
         self.timeline.waited(end)
 
     def _forget(self, issued: Issued | None) -> None:
-        """Python never waited for it. If a stream did, `streams` records that wait."""
+        """Nobody waited for it, or only together with a later one: it held up nothing."""
         if issued:
-            self._write(issued, issued[3], 0, 0, self.timeline.where())
+            frame, track = issued[8:]
+            self._write(issued, issued[3], 0, 0, (frame, track, track.micro if track else -1))
 
     def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
         name, group, engine = key

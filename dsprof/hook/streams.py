@@ -9,10 +9,11 @@ two marks, and there is none of it while the stream still has work.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Final, Union
 
 from dsprof.events import Class
+from dsprof.hook.collectives import Issued
 from dsprof.hook.cuda import ASIDE
 from dsprof.hook.device import DeviceTimeline
 from dsprof.hook.device_collectives import DeviceCollectives
@@ -20,18 +21,20 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import CLASSES, Frame, Phase
 
-STREAM_WAIT, SYNCHRONIZE = "stream_wait", "synchronize"
+SYNCHRONIZE: Final = "synchronize"
+_NONE: Final[frozenset[int]] = frozenset()
+_Held = Union[Frame, tuple[Issued, int], None]  # what begins a wait and ends it
 
 
 class Streams:
-    """Records such waits as phases of their own, inside the phase that they hold up."""
+    """Charges such waits to the collectives that lie on the stream, in the phase that they hold up.
+    A wait of the host for anything else is a phase of its own.
+    """
 
     def __init__(self, timeline: DeviceTimeline, collectives: DeviceCollectives) -> None:
         self.timeline, self.collectives = timeline, collectives
-        #: Event on a stream with collectives → that stream, and how many any had carried by then.
-        self._communicating: weakref.WeakKeyDictionary[Any, tuple[int, int]] = (
-            weakref.WeakKeyDictionary()
-        )
+        #: Event → calls under way that it lies behind, by key.
+        self._behind: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
 
     def patch(self, cuda: Any, patches: Patches, guard: Guard, accelerator: Any = None) -> None:
         """`cuda` is `torch.cuda`, whose streams record, and wait for, events by their methods.
@@ -47,8 +50,8 @@ class Streams:
 
             return record
 
-        def inside(opens: Callable[[Any, Any], Frame | None]) -> Callable[[Call], Call]:
-            return lambda raw: guard.around(raw, opens, self.timeline.leave)
+        def inside(opens: Callable[[Any, Any], _Held]) -> Callable[[Call], Call]:
+            return lambda raw: guard.around(raw, opens, self.ends)
 
         patches.of_class(cuda.Event, "record", recording)
         patches.of_class(cuda.Event, "wait", inside(self.waits))
@@ -61,75 +64,62 @@ class Streams:
     def recorded(self, event: Any, stream: Any) -> None:
         """Remember an event on a stream with collectives."""
         here = self.timeline.marks.here if stream is None else handle(stream)
-        if here in self.collectives.streams:
-            self._communicating[event] = here, self.collectives.carried
-        elif self._communicating:
-            self._communicating.pop(event, None)
+        calls = self.collectives.behind.get(here)
+        if calls:
+            self._behind[event] = frozenset(calls)
+        elif self._behind:
+            self._behind.pop(event, None)
 
-    def waits(self, args: Any, kwargs: Any) -> Frame | None:
-        """Open a phase if the compute stream waits for a stream that carried collectives. A third
-        stream that waits for one passes the wait on to whoever waits for it.
+    def waits(self, args: Any, kwargs: Any) -> _Held:
+        """The wait of the compute stream for collectives on another one. A third stream that waits
+        for them passes the wait on to whoever waits for it.
         """
         event, stream = args[0], args[1] if len(args) > 1 else kwargs.get("stream")
-        if event not in self._communicating:
+        calls = self._behind.get(event)
+        if not calls or self.timeline.is_elsewhere():
             return None
         marks = self.timeline.marks
         here = marks.here if stream is None else handle(stream)
         if here != marks.stream:
-            self.collectives.streams.add(here)
+            self.collectives.behind.setdefault(here, set()).update(calls)
             return None
-        self._is_waited_for(event)
-        return self._enter(STREAM_WAIT, Class.COMMUNICATION)
+        return self.collectives.wait_begins_for(calls)
 
-    def for_event(self, args: Any, _: Any) -> Frame | None:
-        """Open a phase where the host waits for an event."""
-        return self._idles(communicates=self._is_waited_for(args[0]))
+    def for_event(self, args: Any, _: Any) -> _Held:
+        """The host waits for an event."""
+        return self._host_waits(self._behind.get(args[0], _NONE))
 
-    def _is_waited_for(self, event: Any) -> bool:
-        """Whether an event lies on a stream with collectives. If it lies behind the last of them,
-        nobody needs to wait for these any more.
-        """
-        on, carried = self._communicating.get(event, (None, 0))
-        pending = self.collectives.pending
-        if on in pending and pending[on] <= carried and not self.timeline.is_elsewhere():
-            del pending[on]
-        return on is not None
+    def for_stream(self, args: Any, _: Any) -> _Held:
+        """The host waits for all that is on a stream."""
+        return self._host_waits(self.collectives.behind.get(args[0].cuda_stream, _NONE))
 
-    def for_stream(self, args: Any, _: Any) -> Frame | None:
-        """Open a phase where the host waits for all that is on a stream."""
-        stream = args[0].cuda_stream
-        if not self.timeline.is_elsewhere():
-            self.collectives.pending.pop(stream, None)
-        return self._idles(communicates=stream in self.collectives.streams)
+    def for_device(self, *_: Any) -> _Held:
+        """The host waits for the whole device."""
+        return self._host_waits(self.collectives.unawaited())
 
-    def for_device(self, *_: Any) -> Frame | None:
-        """Open a phase where the host waits for the whole device.
+    def ends(self, held: _Held) -> None:
+        """A wait is over."""
+        if isinstance(held, Frame):
+            self.timeline.leave(held)
+        elif held is not None:
+            self.collectives.after_wait(held)
 
-        It counts as a wait for collectives if nobody has waited for some on other streams.
-        """
-        frame = self._idles(communicates=self.collectives.is_pending)
-        if not self.timeline.is_elsewhere():
-            self.collectives.synchronized()
-        return frame
-
-    def _idles(self, *, communicates: bool) -> Frame | None:
+    def _host_waits(self, calls: Collection[int]) -> _Held:
+        """A wait of the host for these calls, or for whatever else the device does."""
         if self.timeline.is_elsewhere():
             return None
-        if communicates:
-            frame = self._enter(STREAM_WAIT, Class.COMMUNICATION)
-        else:
-            frame = self._enter(SYNCHRONIZE, Class.OTHER)
-        if frame is not None and frame.device.begin == ASIDE:  # yet the compute stream idles
-            frame.device.begin = self.timeline.marks.mark(always=True)
-        return frame
+        return self.collectives.wait_begins_for(calls) or self._synchronizes()
 
-    def _enter(self, name: str, class_: Class) -> Frame | None:
+    def _synchronizes(self) -> Frame | None:
         timeline = self.timeline
         if timeline.current is None or not timeline.current.begin:
             return None
         above = timeline.stack[-1].phase.id if timeline.stack else 0
-        phase = Phase(timeline.writer.name(name, above, class_), CLASSES.index(class_))
-        return timeline.enter(timeline.current, phase)
+        name = timeline.writer.name(SYNCHRONIZE, above, Class.OTHER)
+        frame = timeline.enter(timeline.current, Phase(name, CLASSES.index(Class.OTHER)))
+        if frame is not None and frame.device.begin == ASIDE:  # yet the compute stream idles
+            frame.device.begin = timeline.marks.mark(always=True)
+        return frame
 
 
 def handle(stream: Any) -> int:

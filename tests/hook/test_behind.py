@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from dsprof import load
 from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
-from dsprof.hook import collectives, device, device_collectives, groups, spans
+from dsprof.hook import collectives, device, groups, spans
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.cuda import Cuda, Marks
 from dsprof.hook.device import DeviceTimeline
@@ -166,7 +166,7 @@ class Job:
         if isinstance(self.calls, DeviceCollectives):
             Streams(self.calls.timeline, self.calls).patch(self.torch, patches, Guard())
         with pytest.MonkeyPatch.context() as patch:
-            for module in (spans, collectives, device, device_collectives):
+            for module in (spans, collectives, device):
                 patch.setattr(module, "now", self.machine.clock)
             yield
             patches.undo()
@@ -283,7 +283,7 @@ class Job:
         self.phase(ns, inside)
 
     def synchronize(self, _: int, __: list[Any]) -> None:
-        with self.interval(COMMUNICATION if self.calls.is_pending else OTHER):
+        with self.interval(COMMUNICATION if self.calls.unawaited() else OTHER):
             self.torch.synchronize()
 
     def _issue(self, work: Any) -> None:

@@ -20,7 +20,7 @@ import pytest
 from dsprof import load
 from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
-from dsprof.hook import collectives, cuda, device, gpu, groups, spans
+from dsprof.hook import collectives, cuda, device, device_collectives, gpu, groups, spans
 from dsprof.hook.cuda import ASIDE, NONE, Cuda, Device, Marks
 from dsprof.hook.device import DeviceTimeline
 from dsprof.hook.device_collectives import DeviceCollectives
@@ -129,6 +129,11 @@ def one_step(timeline: DeviceTimeline, stream: FakeStream, number: int) -> None:
     phase(timeline, stream, "backward", 60, Class.COMPUTE)
     phase(timeline, stream, "step", 6, Class.OPTIMIZER)
     timeline.close_step(timeline.tracks[0], number)
+
+
+def waits(found: Rows) -> list[tuple[str, int]]:
+    """Where calls were waited for, and for how many ms of the device."""
+    return [(f"{call.path}/{call.op}", call.blocked // MS) for call in found.collectives]
 
 
 def milliseconds(classes: tuple[float, ...]) -> list[int]:
@@ -479,11 +484,13 @@ def torch_cuda(
     assert not hasattr(SideEvent.wait, "__signature__")
 
 
-def issue_aside(calls: DeviceCollectives, stream: FakeStream, group: Group) -> None:
+def issue_aside(
+    calls: DeviceCollectives, stream: FakeStream, group: Group, name: str = "all_reduce"
+) -> None:
     """ZeRO-3's gathers and FSDP2's: issued and waited for on a stream of their own."""
     stream.current = ANOTHER
     calls.wait_begins()
-    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, work := Group(), 0)
+    calls.issued(Operation(name, 0), group, ([ON_GPU],), {}, work := Group(), 0)
     wait_for(calls, stream, 0, work)
     stream.current = COMPUTING
 
@@ -505,8 +512,8 @@ def test_the_computing_stream_that_waits_for_a_communicating_one_is_communicatio
     timeline.drain()
     found = rows(timeline)
     assert milliseconds(found.steps[0].classes)[:2] == [43, 7]
-    assert [call.blocked for call in found.collectives] == [0]
-    assert (found.spans[0].path, found.spans[0].gpu) == ("forward/stream_wait", 7 * MS)
+    assert waits(found) == [("forward/all_reduce", 7)]
+    assert [row.path for row in found.spans] == ["forward"]
 
 
 @pytest.mark.usefixtures("torch_cuda")
@@ -543,9 +550,10 @@ def test_what_the_device_idles_at_a_synchronisation_is_told(
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    paths = [row.path for row in rows(timeline).spans]
-    assert paths == ["step/synchronize", "step/stream_wait", "step"]
-    assert milliseconds(rows(timeline).steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
+    found = rows(timeline)
+    assert [row.path for row in found.spans] == ["step/synchronize", "step"]
+    assert waits(found) == [("step/all_reduce", 2)]
+    assert milliseconds(found.steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("inside", [COMPUTING, ANOTHER])
@@ -575,7 +583,7 @@ def test_a_host_that_waits_for_a_communicating_stream_waits_for_communication(
     timeline.drain()
     found = rows(timeline)
     assert milliseconds(found.steps[0].classes)[:2] == [40, 7]
-    assert (found.spans[0].path, found.spans[0].gpu) == ("backward/stream_wait", 7 * MS)
+    assert waits(found) == [("backward/all_reduce", 7)]
 
 
 def test_collectives_that_the_computing_stream_has_waited_for_hold_up_no_host(
@@ -600,9 +608,10 @@ def test_collectives_that_the_computing_stream_has_waited_for_hold_up_no_host(
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    paths = [row.path for row in rows(timeline).spans]
-    assert paths == [*["step/stream_wait"] * 3, "step/synchronize", "step"]
-    assert milliseconds(rows(timeline).steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
+    found = rows(timeline)
+    assert [row.path for row in found.spans] == ["step/synchronize", "step"]
+    assert waits(found) == [("step/all_reduce", length) for length in (0, 2, 0)]
+    assert milliseconds(found.steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
 
 
 def test_a_host_that_waits_for_the_device_waits_for_what_runs_on_nccl_s_own_stream(
@@ -623,8 +632,9 @@ def test_a_host_that_waits_for_the_device_waits_for_what_runs_on_nccl_s_own_stre
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    paths = [row.path for row in rows(timeline).spans]
-    assert paths == ["step/stream_wait", "step/synchronize", "step"]
+    found = rows(timeline)
+    assert [row.path for row in found.spans] == ["step/synchronize", "step"]
+    assert waits(found) == [("step/all_reduce", 2)]
 
 
 @pytest.mark.usefixtures("torch_cuda")
@@ -642,6 +652,72 @@ def test_a_stream_that_waits_for_collectives_passes_the_wait_on(
     stream.comes_after()
     timeline.drain()
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 7]
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_wait_is_charged_to_the_call_behind_which_its_event_lies(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """As FSDP2 waits for one layer's gather while the next one's is on its way. What still runs on
+    a stream whose calls have been waited for is no communication.
+    """
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    computing, side = SideStream(COMPUTING, stream), SideStream(ANOTHER, stream, stall=7)
+    issue_aside(calls, stream, group, "all_gather")
+    gathered = side.record_event()
+    issue_aside(calls, stream, group, "broadcast")
+    issue_aside(calls, stream, group, "reduce_scatter")
+    gathered.wait(computing)
+    computing.wait_stream(side)
+    computing.wait_stream(side)  # unpacking, say
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert waits(found) == [
+        ("forward/all_gather", 7), ("forward/broadcast", 0), ("forward/reduce_scatter", 7)
+    ]  # fmt: skip
+    assert milliseconds(found.steps[0].classes)[:2] == [7, 14]
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_a_call_aside_that_nobody_waits_for_has_held_up_nothing_where_it_was_issued(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    for number in (1, 2, 3):
+        frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+        if number == 1:
+            issue_aside(calls, stream, group)
+        timeline.leave(frame)
+        timeline.close_step(track, number)
+        assert len(calls.unawaited()) == (number == 1)
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream, stall=7))
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert waits(found) == [("backward/all_reduce", 0)]
+    assert [call.step for call in found.collectives] == [1]
+
+
+def test_calls_on_a_stream_that_nobody_ever_waits_for_do_not_pile_up(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_collectives, "MOST", 3)
+    frame = timeline.enter(timeline.track(1), timeline.phase("forward", Class.COMPUTE))
+    for _ in range(8):
+        issue_aside(calls, stream, group)
+    timeline.leave(frame)
+    assert len(calls.unawaited()) == 2
+    calls.finish()
+    timeline.finish()
+    assert len(rows(timeline).collectives) == 8
 
 
 @pytest.mark.usefixtures("torch_cuda")
@@ -700,8 +776,9 @@ def test_streams_and_waits_of_the_accelerator_are_those_of_cuda(
     patches.undo()
     stream.comes_after()
     timeline.drain()
-    paths = [row.path for row in rows(timeline).spans]
-    assert paths == ["forward/stream_wait", "forward/synchronize", "forward"]
+    found = rows(timeline)
+    assert [row.path for row in found.spans] == ["forward/synchronize", "forward"]
+    assert waits(found) == [("forward/all_reduce", 7)]
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
@@ -776,8 +853,9 @@ def test_collectives_that_a_host_has_waited_for_are_not_what_the_whole_device_is
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    paths = [row.path for row in rows(timeline).spans]
-    assert paths == ["step/stream_wait", "step/synchronize", "step"]
+    found = rows(timeline)
+    assert [row.path for row in found.spans] == ["step/synchronize", "step"]
+    assert waits(found) == [("step/all_reduce", 0)]
 
 
 def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(
@@ -812,7 +890,7 @@ def test_a_captured_collective_tells_nothing_of_streams(
     timeline.close_step(track, 1)
     stream.comes_after()
     timeline.drain()
-    assert (calls.streams, calls.pending) == (set(), {})
+    assert not calls.behind
     assert [call.blocked for call in rows(timeline).collectives] == [-1]
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [20, 0]
 
@@ -1041,7 +1119,7 @@ def test_a_step_of_more_marks_than_there_are_events_is_known_all_the_same(
     begun = clock.time
     track = timeline.track(1)
     forward = timeline.phase("forward", Class.COMPUTE)
-    waiting = timeline.phase("forward/stream_wait", Class.COMMUNICATION)
+    waiting = timeline.phase("forward/waiting", Class.COMMUNICATION)
     for number in range(1, 4):
         outer = timeline.enter(track, forward)
         for layer in range(200):
@@ -1059,9 +1137,9 @@ def test_a_step_of_more_marks_than_there_are_events_is_known_all_the_same(
     found = rows(timeline)
     assert [milliseconds(step.classes)[:2] for step in found.steps] == [[400, 200]] * 3
     assert [(step.begin - begun) // (600 * MS) for step in found.steps] == [0, 1, 2]
-    waits = [row for row in found.spans if row.path == "forward/stream_wait"]
-    assert [row.gpu for row in waits] == [MS] * 600
-    assert {(row.gpu_begin - begun) // MS - 3 * place for place, row in enumerate(waits)} == {2}
+    inside = [row for row in found.spans if row.path == "forward/waiting"]
+    assert [row.gpu for row in inside] == [MS] * 600
+    assert {(row.gpu_begin - begun) // MS - 3 * place for place, row in enumerate(inside)} == {2}
 
 
 def test_nothing_is_read_between_marks_of_two_streams() -> None:
@@ -1384,7 +1462,7 @@ def test_what_a_thread_of_its_own_does_keeps_no_step_waiting(
 
     issue_aside(calls, stream, group)
     in_a_thread(aside)
-    assert calls.pending
+    assert calls.unawaited()
     calls.wait_begins()
     stream.works(3)
     in_a_thread(aside)
