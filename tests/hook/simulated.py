@@ -6,7 +6,7 @@ the device does it: a kernel once the host has launched it and what lies before 
 done, a collective once the streams of all its ranks have come to it. So what a step and its exposed
 communication take is known, from other numbers than those that the hook sees.
 
-No data is exchanged: each rank goes on with its own, but for what DeepSpeed's ranks agree on.
+Gathers and reductions exchange no data: each rank goes on with its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import struct
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -31,8 +32,9 @@ from dsprof.hook.cuda import Cuda, Device
 from dsprof.hook.operations import OPERATIONS, POINT_TO_POINT, size_of
 
 CALLS: Final = 1 << 13  # of one group of ranks
+TICK: Final = 2e-3  # seconds
 _WAIT: Final = Work.wait
-_AGREED: Final = "broadcast"  # carried out, because DeepSpeed checks that ranks agree
+_CARRIED_OUT: Final = ("broadcast", *POINT_TO_POINT)  # by which DeepSpeed's ranks agree
 
 Does = Callable[["Stream", float], bool]  # whether it is done; else something else must come first
 
@@ -139,6 +141,7 @@ class _Device:
     def __init__(self) -> None:
         self.handles, self.streams = itertools.count(), list[Stream]()
         self.under_way: dict[int, tuple[Work, Event]] = {}
+        self._lock = threading.Lock()
         self.seconds_of: Callable[[int], float] | None = None  # of a collective of so many bytes
 
     def start(self) -> None:
@@ -154,11 +157,19 @@ class _Device:
         with board.open("r+b") as file:
             self._board = mmap.mmap(file.fileno(), 0)
         self._rank, self._world, self._calls = rank, world, Counter[int]()
+        threading.Thread(target=self._goes_on, daemon=True).start()
 
     def advance(self) -> None:
         """Until nothing more can be done of what has been put on the streams."""
-        while sum(stream.advance() for stream in self.streams):
-            pass
+        with self._lock:
+            while sum(stream.advance() for stream in self.streams):
+                pass
+
+    def _goes_on(self) -> None:
+        """Also while the host waits for something else: other ranks' devices meet this one."""
+        while True:
+            time.sleep(TICK)
+            self.advance()
 
     def works(self, seconds: float) -> None:
         self.current.works(seconds)
@@ -270,7 +281,7 @@ def _simulated(raw: Any, name: str, place: int | None) -> Callable[..., Any]:
     def call(group: Any, *args: Any, **kwargs: Any) -> Any:
         if DEVICE.seconds_of is None:
             return raw(group, *args, **kwargs)
-        if name == _AGREED:
+        if name in _CARRIED_OUT:
             _WAIT(raw(group, *args, **kwargs))
         _keep_own(raw.__name__, args)
         size = size_of(args[place]) if place is not None else 0
