@@ -12,6 +12,7 @@ from dsprof.findings.anew import loading
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.host_bound import host_bound
 from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
 from dsprof.findings.spikes import without_spikes
@@ -276,15 +277,14 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
 
 def compute_bound(facts: Facts) -> list[Finding] | str:
     """Nearly all of the step is computation, of which nothing could be saved."""
-    if facts.hidden_communication is not None:
-        return facts.hidden_communication
-    if COLLECTING in facts.doubts:
-        return facts.doubts[COLLECTING]
+    why_not = facts.hidden_communication or facts.doubts.get(COLLECTING) or facts.too_few
+    if why_not is not None:
+        return why_not
     seconds = facts.seconds_of("compute")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
-    if facts.too_few:
-        return facts.too_few
+    if isinstance(waits := host_bound(facts), list) and waits:
+        return "in phases that compute, the GPU waits for the host"
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []

@@ -105,6 +105,15 @@ DOUBTED_STEPS: Final = 0.10
 SYNC_WARNING: Final = 0.03
 SYNC_CRITICAL: Final = 0.15
 
+#: Part of a step in which GPUs have no kernel to run though it is in a phase that computes.
+HOST_BOUND_WARNING: Final = 0.10
+HOST_BOUND_CRITICAL: Final = 0.30
+#: Part of the forwards, of this many at least, that the GPU ends together with the host.
+HOST_BOUND_TOGETHER: Final = 0.90
+HOST_BOUND_FORWARDS: Final = 20
+#: Samples of how busy GPUs are, of fewer of which no mean is told.
+HOST_BOUND_SAMPLES: Final = 5
+
 MEMORY_WARNING: Final = 0.92
 MEMORY_CRITICAL: Final = 0.97
 GROWTH_BYTES: Final = 1 << 30

@@ -76,7 +76,7 @@ def healthy(
     unknown = next(filter(None, map(_unknown, engines)), None)
     if unknown is not None:
         return unknown
-    if any(finding.rule == "unaccounted-time" for finding in others):
+    if any(finding.rule in {"unaccounted-time", "host-bound"} for finding in others):
         return "part of the step is unknown"
     return [_healthy(engines, abstained)]
 

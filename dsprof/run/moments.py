@@ -20,7 +20,7 @@ from dsprof.run.table import Codes, positions, where, whole
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "what", "path", "class", "begin", "seconds", "issued",
-    "bytes", "count", "group", "gpu_seconds", "source", "line",
+    "bytes", "count", "group", "gpu_seconds", "behind", "source", "line",
 )  # fmt: skip
 UNKNOWN: Final = -1  # moment, or rank
 _ORDER: Final = ["segment", "engine", "step", "rank", "begin"]
@@ -48,6 +48,8 @@ def moments(
     - `seconds`: of the step or phase, or those for which the call held up the host; NaN if unknown.
     - `class`: of the phase's own time.
     - `gpu_seconds`: what the phase took on the device; NaN if unknown.
+    - `behind`: seconds by which the device came to the end of the phase after the host, at least;
+      NaN if unknown.
 
     Of a process that computes on a GPU, steps, phases and calls are those of its compute stream:
     when the device came to them, and for how long.
@@ -196,6 +198,7 @@ def _frame(
         "count": 1,
         "group": "",
         "gpu_seconds": np.nan,
+        "behind": np.nan,
     }
     return pd.DataFrame(common | told)
 
@@ -208,8 +211,11 @@ def _steps(columns: Mapping[str, Rows], which: Codes, utc: Utc) -> dict[str, Any
 def _phases(rows: Rows, names: Names, utc: Utc, *, on_device: bool) -> dict[str, Any]:
     gpu_seconds = seconds_of(rows["gpu"])
     begin, seconds = utc(rows["begin"]), seconds_of(rows["duration"])
+    behind = np.full(len(seconds), np.nan)
     if on_device:
         known = rows["gpu_begin"] > 0
+        later = np.where(known, rows["gpu_begin"], 0).astype(np.int64) - rows["begin"]
+        behind = np.where(known, later * 1e-9 + gpu_seconds - seconds, np.nan)
         begin, seconds = np.where(known, utc(rows["gpu_begin"]), UNKNOWN), gpu_seconds
     return {
         "path": [names.path.get(int(number), "") for number in rows["name"]],
@@ -217,6 +223,7 @@ def _phases(rows: Rows, names: Names, utc: Utc, *, on_device: bool) -> dict[str,
         "begin": begin,
         "seconds": seconds,
         "gpu_seconds": gpu_seconds,
+        "behind": behind,
     }
 
 

@@ -20,13 +20,13 @@ import dsprof.hook
 from tests.hook.jobs import job
 from tests.hook.simulated import DEVICE, Event, Stream, install
 
-STEPS, STEPS_IF_LATE = 8, 24
+STEPS, MANY = 8, 24
 WIDTH, LAYERS = 512, 4
 FORWARD, BACKWARD, UPDATE = 0.003, 0.006, 0.004  # seconds, the first two of a layer
-LATE = 2.5  # times as long is the forward of rank 1, in kinds of that name
+LATE = 2.5  # times as long is the forward of rank 1, in kinds of that name; `small` ones take none
 SECONDS_PER_BYTE = 8e-9  # 8.4 ms for a layer's gradients
 RECORD, WAIT = Event.record, Event.wait  # as the hook does not see them
-KINDS = ("zero1", "zero2,apart", "zero3", "zero3,late", "ddp,late")
+KINDS = ("zero1", "zero1,small", "zero2,apart", "zero3", "zero3,late", "ddp,late")
 FSDP2 = ("fsdp2", "fsdp2,late")
 
 
@@ -34,18 +34,19 @@ class Kernel(torch.autograd.Function):  # type: ignore[misc]
     """Work of the device in forward, and in backward."""
 
     @staticmethod
-    def forward(_: Any, value: torch.Tensor, seconds: float) -> torch.Tensor:
-        DEVICE.works(seconds)
+    def forward(ctx: Any, value: torch.Tensor, seconds: tuple[float, float]) -> torch.Tensor:
+        now, ctx.later = seconds
+        DEVICE.works(now)
         return value.clone()
 
     @staticmethod
-    def backward(_: Any, *gradients: torch.Tensor) -> Any:
-        DEVICE.works(BACKWARD)
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        DEVICE.works(ctx.later)
         return gradients[0].clone(), None
 
 
 class Layer(nn.Linear):  # type: ignore[misc]
-    seconds = FORWARD
+    seconds = FORWARD, BACKWARD
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         return Kernel.apply(super().forward(value), self.seconds)
@@ -116,9 +117,11 @@ def engine(stage: int, net: nn.Module, **zero: Any) -> Any:
 
 def model(kind: str) -> nn.Sequential:
     net = nn.Sequential(*(Layer(WIDTH, WIDTH) for _ in range(LAYERS)))
-    if "late" in kind and job.rank() == 1:
-        for layer in net:
-            layer.seconds = LATE * FORWARD
+    late, small = "late" in kind and job.rank() == 1, "small" in kind
+    for layer in net:
+        layer.seconds = FORWARD * (LATE if late else 1), BACKWARD
+        if small:
+            layer.seconds = 0.0, 0.0
     return net
 
 
@@ -153,7 +156,7 @@ def train(kind: str) -> list[tuple[float, float]]:
     dist.barrier()
     with dsprof.hook.attach(trained, out=job.out() / kind, **given):
         DEVICE.seconds_of = lambda size: size * SECONDS_PER_BYTE
-        for step in range(STEPS_IF_LATE if "late" in kind else STEPS):
+        for step in range(MANY if {"late", "small"} & {*kind.split(",")} else STEPS):
             loss = trained(job.batch(step, WIDTH)).square().mean()
             if optimizer is None:
                 trained.backward(loss)

@@ -1,0 +1,159 @@
+"""GPUs that wait for the host between their kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.ahead import forwards
+from dsprof.events import Class, Severity
+from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.facts import Facts, once, promise
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    HOST_BOUND_CRITICAL,
+    HOST_BOUND_FORWARDS,
+    HOST_BOUND_SAMPLES,
+    HOST_BOUND_TOGETHER,
+    HOST_BOUND_WARNING,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+_STEPS: Final = 40  # looked at, evenly spread; more would change nothing
+_RANKS: Final = 8
+#: Counter of `dsprof.events.GPU`: percent of the time in which at least one kernel ran.
+_BUSY: Final = "utilization"
+#: Classes in which the compute stream has kernels, its own or those of NCCL, which it waits for.
+_KERNELS: Final = (Class.COMPUTE, Class.OPTIMIZER, Class.COMMUNICATION, Class.WAIT)
+
+
+@once
+def host_bound(facts: Facts) -> list[Finding] | str:
+    """GPUs have no kernel to run for part of the phases that compute.
+
+    NVML tells how much of the time no kernel runs; what exceeds the other time of a step, in which
+    none need run, lies in those phases, at least. Gain: at best all of that.
+    """
+    if facts.run.config.get("phases_on") != "gpu":
+        return "no phases in the time of a GPU: only a recording on one has them"
+    if facts.breakdown is None or facts.too_few:
+        return facts.too_few or "no step was recorded"
+    together, looked = _together(facts), _forwards(facts)
+    idle, samples = _idle(facts)
+    severity = grade(facts.share(idle) or 0.0, HOST_BOUND_WARNING, HOST_BOUND_CRITICAL)
+    if idle is None:
+        severity = Severity.INFO if together else None
+    if severity is None:
+        return []
+    title = _TITLE.format(format_share(facts.share(idle) or 0.0)) if idle else _UNTOLD
+    seen = _SEEN.format(f"{len(looked):,}", format_share(looked["at_once"].mean()))
+    return [
+        Finding(
+            rule="host-bound",
+            severity=severity,
+            title=title,
+            summary=(_SAMPLED.format(format_share(samples[1]), samples[0], _rest(facts)) if idle
+                     else "")
+            + (seen + _EITHER if together else _ELSEWHERE)
+            + ("" if idle else _NO_SAMPLES),
+            share=facts.share(idle),
+            seconds_per_step=idle,
+            phase="forward",
+            evidence=_lines(looked),
+            advice=_ADVICE,
+            gain=promise(idle) if idle else None,
+            confidence="high" if idle and together else "medium" if idle else "low",
+        )
+    ]  # fmt: skip
+
+
+_TITLE: Final = "The GPUs have nothing to run for at least {} of each step, while it computes"
+_UNTOLD: Final = "The host is not ahead of its GPU, which may idle between kernels"
+_SAMPLED: Final = (
+    "At least one kernel runs in {} of the time (NVML, mean of {:,} samples), though only {} of a "
+    "step lies in no phase that has kernels. "
+)
+_SEEN: Final = "In {1} of {0} forwards the GPU has nothing left to do when the host ends them"
+_EITHER: Final = (
+    ": the host launches kernels no faster than the GPU runs them, or waits for the GPU inside "
+    "(a number that is read, nonzero(), a mask that is looked at)."
+)
+_ELSEWHERE: Final = "At the end of forward the host is ahead: it is not there that the GPUs wait."
+_NO_SAMPLES: Final = " How long the GPU idles is unknown: there are no samples of how busy it is."
+_ADVICE: Final = (
+    Advice(
+        "torch.compile, CUDA graphs or fused kernels",
+        "",
+        "use one",
+        "fewer launches: what the host takes for each is longer than the kernel",
+    ),
+    Advice(
+        "train_micro_batch_size_per_gpu", "", "larger", "kernels run longer, launches take the same"
+    ),
+    Advice(
+        ".item(), nonzero() and copies to the host inside the model",
+        "",
+        "avoid",
+        "each makes the host wait for the GPU, which then waits for the host",
+    ),
+)
+
+
+@once
+def _forwards(facts: Facts) -> pd.DataFrame:
+    """Those of some of the steps and ranks, see `forwards`."""
+    steps = facts.steps
+    which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
+    known = sorted(facts.run.phases["rank"].dropna().unique().tolist())
+    some = known[:: max(1, -(-len(known) // _RANKS))]
+    return forwards(facts.run.moments(steps.iloc[which], ranks=some))
+
+
+@once
+def _together(facts: Facts) -> bool:
+    """Whether the GPU is done with nearly every forward as soon as the host is."""
+    looked = _forwards(facts)
+    enough = len(looked) >= HOST_BOUND_FORWARDS
+    return enough and bool(looked["at_once"].mean() >= HOST_BOUND_TOGETHER)
+
+
+def _idle(facts: Facts) -> tuple[float | None, tuple[int, float]]:
+    """Seconds of a step in which no kernel runs though it is in phases that have kernels, at
+    least; None if unknown. And from how many samples, and the share of the time in which one runs.
+    """
+    rows = facts.run.gpu
+    steps = facts.steps["step"]
+    rows = rows[(rows["name"] == _BUSY) & rows["value"].notna() & rows["rank"].notna()]
+    rows = rows[rows["step"].between(int(steps.iloc[0]), int(steps.iloc[-1])).fillna(value=False)]
+    if len(rows) < HOST_BOUND_SAMPLES or facts.step_seconds is None:
+        return None, (0, 0.0)
+    busy = float(rows["value"].mean()) / 100
+    free = (1 - busy) * facts.step_seconds
+    return max(0.0, free - _without_kernels(facts)), (len(rows), busy)
+
+
+def _without_kernels(facts: Facts) -> float:
+    return max(0.0, (facts.step_seconds or 0.0) - (facts.seconds_of(*_KERNELS) or 0.0))
+
+
+def _rest(facts: Facts) -> str:
+    return format_share(facts.share(_without_kernels(facts)) or 0.0)
+
+
+def _lines(looked: pd.DataFrame) -> tuple[Evidence, ...]:
+    """The longest such forward."""
+    held = looked[looked["at_once"]]
+    if held.empty:
+        return ()
+    row = largest(held, "seconds")
+    behind = format_seconds(max(0.0, float(row["behind"])))
+    return (
+        row_evidence(
+            row,
+            f"rank {int(row['rank'])}, step {int(row['step']):,}: forward takes "
+            f"{format_seconds(row['seconds'])} on the GPU and is over {behind} after the host",
+        ),
+    )
