@@ -74,7 +74,7 @@ _TITLE: Final = "The GPUs have nothing to run for at least {} of each step, whil
 _UNTOLD: Final = "The host is not ahead of its GPU, which may idle between kernels"
 _SAMPLED: Final = (
     "At least one kernel runs in {} of the time (NVML, mean of {:,} samples), though only {} of a "
-    "step lies in no phase that has kernels. "
+    "step is spent where none need run. "
 )
 _SEEN: Final = "In {1} of {0} forwards the GPU has nothing left to do when the host ends them"
 _EITHER: Final = (
@@ -136,7 +136,10 @@ def _idle(facts: Facts) -> tuple[float | None, tuple[int, float]]:
 
 
 def _without_kernels(facts: Facts) -> float:
-    return max(0.0, (facts.step_seconds or 0.0) - (facts.seconds_of(*_KERNELS) or 0.0))
+    """Seconds of a step in which the GPU need not run any: the host updates what is offloaded."""
+    on_host = facts.seconds_of(Class.OPTIMIZER) if facts.is_offloaded else 0.0
+    busy = (facts.seconds_of(*_KERNELS) or 0.0) - (on_host or 0.0)
+    return max(0.0, (facts.step_seconds or 0.0) - busy)
 
 
 def _rest(facts: Facts) -> str:

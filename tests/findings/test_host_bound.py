@@ -24,6 +24,7 @@ def record(
     waits: float = 0.0,
     many: int = 30,
     step_of_samples: int = 0,
+    **told: str,
 ) -> Run:
     """Steps of a forward of 30 ms, a backward of 60 and an update of 10, on a GPU.
 
@@ -33,8 +34,9 @@ def record(
         data: ms between steps in which the GPU has nothing to do.
         waits: ms of each forward after which the host has waited for the GPU; 0: never.
         step_of_samples: the step of all samples; 0: each has one.
+        told: more of the configuration.
     """
-    writer = Writer.create(folder, header(world=1, config={"gpu": UUID, "phases_on": "gpu"}))
+    writer = Writer.create(folder, header(world=1, config={"gpu": UUID, "phases_on": "gpu"} | told))
     uuid, utilization = writer.name(UUID), writer.name("utilization")
     phases = {
         "data": (data, "data"), "forward": (30, "compute"), "backward": (60, "compute"),
@@ -79,7 +81,12 @@ def test_gpus_that_wait_for_launches_are_told_with_what_they_idle_at_least(tmp_p
 def test_what_a_gpu_idles_outside_of_its_phases_is_not_counted(tmp_path: Path) -> None:
     found = one(record(tmp_path, data=25), "host-bound")
     assert found.seconds_per_step == pytest.approx(0.4 * 0.125 - 0.025)
-    assert "20 % of a step lies in no phase that has kernels" in found.summary
+    assert "only 20 % of a step is spent where none need run" in found.summary
+
+
+def test_a_gpu_need_not_run_anything_while_the_host_updates(tmp_path: Path) -> None:
+    found = one(record(tmp_path, offload_optimizer="cpu"), "host-bound")
+    assert found.seconds_per_step == pytest.approx(0.4 * 0.1 - 0.010)
 
 
 def test_gpus_that_are_busy_wait_for_nobody(tmp_path: Path) -> None:
