@@ -43,6 +43,9 @@ class Gain:
     low: float
     high: float
 
+    def at_most(self, seconds: float) -> Gain:
+        return Gain(min(self.low, seconds), min(self.high, seconds))
+
 
 def parts(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> tuple[Seconds, Ranks] | None:
     """Self seconds [steps x ranks x classes] of the steps that all ranks report; and the ranks.
@@ -89,21 +92,25 @@ def no_straggler(
     instead = back(waits)
     waiting = waits[:, ~instead].sum(axis=1)
     work = table[:, :, _ALONE].sum(axis=2)
-    longer = work[:, slow].max(axis=1) - np.delete(work, slow, axis=1).max(axis=1)
-    return _between(longer - waits[:, instead].sum(axis=1) if timed else waiting, waiting)
+    others = np.delete(work, slow, axis=1).max(axis=1)
+    longer = work[:, slow].max(axis=1) - others - waits[:, instead].sum(axis=1)
+    return _between(longer if timed else waiting, waiting).at_most(_beyond(table, others))
 
 
 def data_ready(table: Seconds) -> Gain:
     """The gain if no rank waited for its input. Ranks load in parallel, so the last one counts.
 
-    If there are few steps with very different waits, the interval of the mean is wide. The gain is
-    therefore limited to what remains of a step beyond the ranks' other work.
+    Where few steps have very different waits, the interval of the mean is wide: no gain exceeds what
+    a step has beyond the ranks' other work.
     """
     data = table[:, :, _DATA]
     gain = _between(data.min(axis=1), data.max(axis=1))
-    works = (table[:, :, _ALONE].sum(axis=2) - data).max(axis=1)
-    most = float((table.sum(axis=2).max(axis=1) - works).mean())
-    return Gain(min(gain.low, most), min(gain.high, most))
+    return gain.at_most(_beyond(table, (table[:, :, _ALONE].sum(axis=2) - data).max(axis=1)))
+
+
+def _beyond(table: Seconds, work: Seconds) -> float:
+    """Seconds of the mean step beyond the `work` [steps] that some rank has to do in any case."""
+    return float((table.sum(axis=2).max(axis=1) - work).mean())
 
 
 def waits_for_input(table: Seconds) -> float:

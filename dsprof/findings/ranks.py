@@ -70,12 +70,14 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         return []
     said, more = _words(facts, late), more_backwards(facts, late)
     place = None if late.phase else place_of(facts, late.group)
+    garbage = _collects_garbage(facts, late)
     return [
         Finding(
             rule="straggler-rank",
             severity=severity,
             title=f"{said.wait.capitalize()} for {said.where}, {format_share(share)} of "
-            + ("each step" if _is_steady(late) else "the time"),
+            + ("each step" if _is_steady(late) else "the time")
+            + (_GARBAGE if garbage else ""),
             summary=f"{said.are_last} in {format_share(late.held)} of "
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
             f"{said.median}. {said.lose} {_mostly(late, place)}"
@@ -88,11 +90,25 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             phase=late.phase or None,
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
-            advice=(more.advice,) if more else (*_own_code(facts, late, place), node(facts, late)),
+            advice=garbage
+            or ((more.advice,) if more else (*_own_code(facts, late, place), node(facts, late))),
             gain=_gain(facts, late),
             what_if=f"{late.who} were not late" if facts.replay else "",
         )
     ]
+
+
+_GARBAGE: Final = ": memory_breakdown collects garbage there"
+
+
+def _collects_garbage(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
+    """What to switch off, if it is a recorded rank on which `memory_breakdown` collects Python's
+    garbage before it prints, in each phase.
+    """
+    if late.group != (COLLECTS,) or not facts.run.config.get("memory_breakdown"):
+        return ()
+    why = "before it prints, rank 0 collects Python's garbage, and the others wait for it"
+    return (Advice("memory_breakdown", "true", "false, once the diagnosis is made", why),)
 
 
 def _other_work(late: Straggler) -> str:

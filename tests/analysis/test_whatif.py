@@ -45,6 +45,12 @@ def test_without_its_late_rank_a_step_is_as_short_as_the_others_work() -> None:
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
 
 
+def test_no_step_becomes_shorter_than_what_the_others_work() -> None:
+    """The margin around a delay of three seconds is more than all that the others do."""
+    gain = without_late(phases(3.0))
+    assert (gain.low, gain.high) == pytest.approx((2.85, 3.01))
+
+
 def test_what_makes_a_rank_late_outside_of_all_phases_is_told_by_the_waiting_alone() -> None:
     rows = phases(0.03)
     late = (rows["rank"] == 1) & (rows["class"] == "compute")

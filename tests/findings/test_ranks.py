@@ -428,6 +428,17 @@ def test_ranks_that_are_late_in_turns_are_no_group() -> None:
     assert silent(run_of(rows, world_size=4), "straggler-rank")
 
 
+@pytest.mark.parametrize(("slow", "on", "told"), [(0, 1.0, True), (1, 1.0, False), (0, 0.0, False)])
+def test_a_rank_that_collects_garbage_for_memory_breakdown_is_told_so(
+    slow: int, on: float, *, told: bool
+) -> None:
+    """As the engine's own setting tells in a recording: no line does."""
+    run = run_of([*ranks(30, slow, 0.4), config("memory_breakdown", on)], world_size=4)
+    found = one(run, "straggler-rank")
+    assert found.title.endswith(": memory_breakdown collects garbage there") is told
+    assert ("memory_breakdown" in {advice.setting for advice in found.advice}) is told
+
+
 def test_the_rank_that_logs_its_memory_is_not_called_slow() -> None:
     """memory_breakdown collects garbage on rank 0 only, inside its backward."""
     rows = steps(30, {}, None)
