@@ -100,8 +100,8 @@ def no_straggler(
 def data_ready(table: Seconds) -> Gain:
     """The gain if no rank waited for its input. Ranks load in parallel, so the last one counts.
 
-    Where few steps have very different waits, the interval of the mean is wide: no gain exceeds what
-    a step has beyond the ranks' other work.
+    Where few steps have very different waits, the interval of the mean is wide. No gain exceeds
+    what a step has beyond the ranks' other work.
     """
     data = table[:, :, _DATA]
     gain = _between(data.min(axis=1), data.max(axis=1))
