@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from dsprof.hook.collectives import MOST, Collectives, Issued
 from dsprof.hook.cuda import ASIDE, NONE
 from dsprof.hook.device import CALL_AT, COLLECTIVE, DeviceTimeline, Interval
+from dsprof.hook.groups import Group
 from dsprof.hook.guard import Guard
 from dsprof.hook.operations import Operation
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import COMMUNICATION, Ended
 from dsprof.recording import THINNED
+
+_ONE: Final = (1, 0)
 
 
 class DeviceCollectives(Collectives):
@@ -35,6 +38,7 @@ class DeviceCollectives(Collectives):
         self._mark = NONE  # the mark at which the current wait began
         self._always = False  # it is the compute stream's, whatever stream is current
         self._interval: Interval | None = None
+        self._alike = _ONE  # how many calls are waited for together, and their bytes
         #: Stream → calls under way that what comes next on it lies behind, by key.
         self.behind: dict[int, set[int]] = {}
         self._together: list[Issued] | None = None  # calls that are being coalesced
@@ -131,14 +135,22 @@ class DeviceCollectives(Collectives):
 
     def wait_begins_for(self, keys: Collection[int]) -> tuple[Issued, int] | None:
         """The compute stream, or the host, waits for these calls: what `after_wait` is to be told,
-        None if they have been waited for. The last of them stands for the wait of all.
+        None if they have been waited for.
+
+        The last of them stands for the wait of all, in one row with those before it that are alike:
+        the stream runs one after the other, and who waits cannot tell which of them takes long.
         """
         calls = [self._under_way.pop(key) for key in list(self._under_way) if key in keys]
         if not calls:
             return None
-        *before, last = calls
-        for issued in before:
-            self._forget(issued)
+        last = calls[-1]
+        alike = [issued for issued in calls if _kind(issued) == _kind(last)]
+        for issued in calls:
+            if _kind(issued) != _kind(last):
+                self._forget(issued)
+        for issued in alike[:-1]:
+            self._count(issued[0])
+        self._alike = len(alike), sum(issued[2] for issued in alike)
         begin = self._is_in(last[0], last[5])
         self._mark, self._always = self._marks.mark(always=True), True
         return last, begin
@@ -193,5 +205,16 @@ class DeviceCollectives(Collectives):
     def _hold(self, row: tuple[int, ...]) -> None:
         """Hold the row with its interval, or with a hidden one if nothing was waited for."""
         interval, self._interval = self._interval, None
+        (count, size), self._alike = self._alike, _ONE
+        if count > 1:
+            filled = list(row)
+            filled[CALL_AT["flags"]] |= THINNED
+            filled[CALL_AT["count"]], filled[CALL_AT["size"]] = count, size // count
+            row = tuple(filled)
         hidden = Interval(COMMUNICATION, None, ASIDE, ASIDE)
         self.timeline.hold(row[CALL_AT["engine"]], interval or hidden, row)
+
+
+def _kind(issued: Issued) -> tuple[str, Group, int]:
+    """Operation, group and step of a call."""
+    return issued[0].name, issued[1], issued[4]

@@ -485,12 +485,17 @@ def torch_cuda(
 
 
 def issue_aside(
-    calls: DeviceCollectives, stream: FakeStream, group: Group, name: str = "all_reduce"
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    name: str = "all_reduce",
+    size: int = 1000,
 ) -> None:
     """ZeRO-3's gathers and FSDP2's: issued and waited for on a stream of their own."""
     stream.current = ANOTHER
     calls.wait_begins()
-    calls.issued(Operation(name, 0), group, ([ON_GPU],), {}, work := Group(), 0)
+    tensor = Tensor(size, is_cpu=False)
+    calls.issued(Operation(name, 0), group, ([tensor],), {}, work := Group(), 0)
     wait_for(calls, stream, 0, work)
     stream.current = COMPUTING
 
@@ -680,6 +685,30 @@ def test_a_wait_is_charged_to_the_call_behind_which_its_event_lies(
         ("forward/all_gather", 7), ("forward/broadcast", 0), ("forward/reduce_scatter", 7)
     ]  # fmt: skip
     assert milliseconds(found.steps[0].classes)[:2] == [7, 14]
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_calls_that_are_waited_for_together_share_a_row_unless_they_are_of_another_kind(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """As ZeRO's buckets: the last of them may be a small rest, and is not what takes long."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    for size in (900, 90):
+        issue_aside(calls, stream, group, size=size)
+    issue_aside(calls, stream, group, "all_gather")
+    issue_aside(calls, stream, group, size=30)
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream, stall=7))
+    issue_aside(calls, stream, group, size=50)
+    SideStream(COMPUTING, stream).wait_stream(SideStream(ANOTHER, stream, stall=2))
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    told = [(call.op, call.calls, call.size, call.blocked // MS) for call in
+            rows(timeline).collectives]  # fmt: skip
+    assert told == [("all_gather", 1, 1000, 0), ("all_reduce", 3, 340, 7), ("all_reduce", 1, 50, 2)]
+    assert calls.seen == 5
 
 
 @pytest.mark.usefixtures("torch_cuda")
