@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dsprof.analysis.whatif import data_ready
+from dsprof.analysis.whatif import data_ready, quicker
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.anew import loading
@@ -336,9 +336,19 @@ def _too_large(
             phase=first_of(table),
             evidence=phase_evidence(table),
             advice=advice,
-            gain=promise(limit.saved * seconds),
+            gain=promise(_saved(facts, limit, seconds)),
         )
     ]
+
+
+def _saved(facts: Facts, limit: Limit, seconds: float) -> float:
+    """What could be saved of a step; of ranks that can be compared, no more than the longest one
+    would work less.
+    """
+    saved = limit.saved * seconds
+    if facts.replay is None:
+        return saved
+    return min(saved, *(quicker(facts.replay[0], name, limit.saved) for name in limit.classes))
 
 
 def _ratio(facts: Facts, path: str) -> tuple[Advice, ...]:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dsprof.analysis.ranks import meetings
-from dsprof.analysis.whatif import Gain, data_ready, no_straggler, parts
+from dsprof.analysis.whatif import Gain, data_ready, no_straggler, parts, quicker
 from dsprof.events import CLASSES, Class
 
 
@@ -117,6 +117,17 @@ def test_where_one_wait_is_nearly_all_of_the_time_the_work_is_left() -> None:
     told = parts(found.assign(self_seconds=found["self_seconds"].mask(rare, 40.0)))
     assert told is not None
     assert data_ready(told[0]).high == pytest.approx(1.0 + 0.001 * 39 / 40 + 0.01)
+
+
+def test_what_one_rank_saves_while_another_works_as_long_elsewhere_makes_no_step_shorter() -> None:
+    seconds = np.zeros((4, 2, len(CLASSES)))
+    seconds[:, :, CLASSES.index(Class.COMPUTE)] = [0.05, 0.07]
+    seconds[:, :, CLASSES.index(Class.OPTIMIZER)] = [0.02, 0.01]
+    assert quicker(seconds, Class.OPTIMIZER, 0.5) == pytest.approx(0.005)
+    seconds[:, 1, CLASSES.index(Class.OPTIMIZER)] = 0.0
+    assert quicker(seconds, Class.OPTIMIZER, 0.5) == pytest.approx(0.0)
+    seconds[:, 0, CLASSES.index(Class.OPTIMIZER)] = 0.04
+    assert quicker(seconds, Class.OPTIMIZER, 1.0) == pytest.approx(0.02)
 
 
 def test_steps_that_a_rank_does_not_tell_are_left_out() -> None:
