@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,48 +41,62 @@ def host_bound(facts: Facts) -> list[Finding] | str:
         return "no phases in the time of a GPU: only a recording on one has them"
     if facts.breakdown is None or facts.too_few:
         return facts.too_few or "no step was recorded"
-    together, looked = _together(facts), _forwards(facts)
-    idle, samples = _idle(facts)
-    severity = grade(facts.share(idle) or 0.0, HOST_BOUND_WARNING, HOST_BOUND_CRITICAL)
+    idle, together = _idle(facts), _together(facts)
     if idle is None:
-        severity = Severity.INFO if together else None
+        share, severity = None, Severity.INFO if together else None
+    else:
+        share = facts.share(idle.seconds) or 0.0
+        severity = grade(share, HOST_BOUND_WARNING, HOST_BOUND_CRITICAL)
     if severity is None:
         return []
-    title = _TITLE.format(format_share(facts.share(idle) or 0.0)) if idle else _UNTOLD
-    seen = _SEEN.format(f"{len(looked):,}", format_share(looked["at_once"].mean()))
     return [
         Finding(
             rule="host-bound",
             severity=severity,
-            title=title,
-            summary=(_SAMPLED.format(format_share(samples[1]), samples[0], _rest(facts)) if idle
-                     else "")
-            + (seen + _EITHER if together else _ELSEWHERE)
-            + ("" if idle else _NO_SAMPLES),
-            share=facts.share(idle),
-            seconds_per_step=idle,
-            phase="forward",
-            evidence=_lines(looked),
+            title=_UNTOLD if share is None else _TITLE.format(format_share(share)),
+            summary=_why(facts) + (_sampled(facts, idle) if idle else _NO_SAMPLES),
+            share=share,
+            seconds_per_step=idle.seconds if idle else None,
+            phase="forward" if together else None,
+            evidence=_lines(_forwards(facts)),
             advice=_ADVICE,
-            gain=promise(idle) if idle else None,
-            confidence="high" if idle and together else "medium" if idle else "low",
+            gain=promise(idle.seconds) if idle else None,
+            confidence="low" if idle is None else "high" if together else "medium",
         )
-    ]  # fmt: skip
+    ]
+
+
+class Idle(NamedTuple):
+    """A step in which no kernel runs though it is in phases that have kernels."""
+
+    seconds: float  # at least
+    samples: int  # by which that is known
+    busy: float  # share of the time in which a kernel runs, 0 to 1
+
+
+def _why(facts: Facts) -> str:
+    """What forwards tell of it."""
+    looked = _forwards(facts)
+    if len(looked) < HOST_BOUND_FORWARDS:
+        return ""
+    if not _together(facts):
+        return _ELSEWHERE
+    return _SEEN.format(f"{len(looked):,}", format_share(looked["at_once"].mean()))
 
 
 _TITLE: Final = "The GPUs have nothing to run for at least {} of each step, while it computes"
 _UNTOLD: Final = "The host is not ahead of its GPU, which may idle between kernels"
 _SAMPLED: Final = (
     "At least one kernel runs in {} of the time (NVML, mean of {:,} samples), though only {} of a "
-    "step is spent where none need run. "
+    "step is spent where none need run."
 )
-_SEEN: Final = "In {1} of {0} forwards the GPU has nothing left to do when the host ends them"
-_EITHER: Final = (
-    ": the host launches kernels no faster than the GPU runs them, or waits for the GPU inside "
-    "(a number that is read, nonzero(), a mask that is looked at)."
+_SEEN: Final = (
+    "In {1} of {0} forwards the GPU has nothing left to do when the host ends them: the host "
+    "launches kernels no faster than the GPU runs them, or waits for the GPU inside (a number that "
+    "is read, nonzero(), a mask that is looked at). "
 )
-_ELSEWHERE: Final = "At the end of forward the host is ahead: it is not there that the GPUs wait."
-_NO_SAMPLES: Final = " How long the GPU idles is unknown: there are no samples of how busy it is."
+_ELSEWHERE: Final = "At the end of forward the host is ahead: it is not there that the GPUs wait. "
+_NO_SAMPLES: Final = "How long the GPU idles is unknown: there are no samples of how busy it is."
 _ADVICE: Final = (
     Advice(
         "torch.compile, CUDA graphs or fused kernels",
@@ -120,19 +134,22 @@ def _together(facts: Facts) -> bool:
     return enough and bool(looked["at_once"].mean() >= HOST_BOUND_TOGETHER)
 
 
-def _idle(facts: Facts) -> tuple[float | None, tuple[int, float]]:
-    """Seconds of a step in which no kernel runs though it is in phases that have kernels, at
-    least; None if unknown. And from how many samples, and the share of the time in which one runs.
-    """
+def _idle(facts: Facts) -> Idle | None:
+    """None if there are too few samples."""
     rows = facts.run.gpu
     steps = facts.steps["step"]
     rows = rows[(rows["name"] == _BUSY) & rows["value"].notna() & rows["rank"].notna()]
     rows = rows[rows["step"].between(int(steps.iloc[0]), int(steps.iloc[-1])).fillna(value=False)]
     if len(rows) < HOST_BOUND_SAMPLES or facts.step_seconds is None:
-        return None, (0, 0.0)
+        return None
     busy = float(rows["value"].mean()) / 100
     free = (1 - busy) * facts.step_seconds
-    return max(0.0, free - _without_kernels(facts)), (len(rows), busy)
+    return Idle(max(0.0, free - _without_kernels(facts)), len(rows), busy)
+
+
+def _sampled(facts: Facts, idle: Idle) -> str:
+    free = facts.share(_without_kernels(facts)) or 0.0
+    return _SAMPLED.format(format_share(idle.busy), idle.samples, format_share(free))
 
 
 def _without_kernels(facts: Facts) -> float:
@@ -140,10 +157,6 @@ def _without_kernels(facts: Facts) -> float:
     on_host = facts.seconds_of(Class.OPTIMIZER) if facts.is_offloaded else 0.0
     busy = (facts.seconds_of(*_KERNELS) or 0.0) - (on_host or 0.0)
     return max(0.0, (facts.step_seconds or 0.0) - busy)
-
-
-def _rest(facts: Facts) -> str:
-    return format_share(facts.share(_without_kernels(facts)) or 0.0)
 
 
 def _lines(looked: pd.DataFrame) -> tuple[Evidence, ...]:

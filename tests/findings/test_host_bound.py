@@ -129,7 +129,10 @@ def test_a_host_that_has_waited_for_the_gpu_cannot_be_ahead_of_it_at_once(
 
 
 def test_few_forwards_prove_nothing(tmp_path: Path) -> None:
-    assert silent(record(tmp_path, busy=None, many=15), "host-bound")
+    assert silent(record(tmp_path / "untold", busy=None, many=15), "host-bound")
+    found = one(record(tmp_path / "told", many=15), "host-bound")
+    assert found.confidence == "medium"
+    assert "forward" not in found.summary
 
 
 def test_a_log_cannot_tell() -> None:
