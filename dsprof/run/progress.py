@@ -14,6 +14,8 @@ from dsprof.run.table import Numbers, among, where
 
 #: What a traceback passes through is told of the step that it ended.
 _TRACEBACK: Final = "failures.traceback"
+#: So many calls no rank of a process group is behind: the others wait for it in every step.
+_FURTHEST: Final = 10_000
 
 
 def progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
@@ -70,8 +72,8 @@ def _within(marks: pd.DataFrame, line: pd.Series[Any], own: Numbers) -> tuple[Nu
 
 def reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
     """How many collectives the rank of each row had started, where its launch says so of several
-    ranks of one process group; else the number of the one that it waited in, if all waited in
-    one of a kind. Each group counts its own: numbers of two groups do not compare.
+    ranks of one process group; else the number of the one that it waited in, if all may have
+    waited in one group. Each group counts its own: numbers of two groups do not compare.
 
     Args:
         events: tidy events.
@@ -89,6 +91,15 @@ def reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
         if segment in largest.index.unique("segment"):
             group = largest[segment].index[0]
             found[here] = rows.loc[here, "rank"].map(last[segment, group]).astype("float64")
-        elif len(rows.loc[here & rows["count"].notna(), "text"].drop_duplicates()) == 1:
+        elif _in_one_group(rows[here & rows["count"].notna()]):
             found[here] = rows.loc[here, "count"].astype("float64")
     return found
+
+
+def _in_one_group(waiting: pd.DataFrame) -> bool:
+    """Whether collectives that timed out may be of one process group: of one kind, with numbers
+    that are near each other, and one of each rank, as each group has a watchdog of its own."""
+    if len(waiting["text"].drop_duplicates()) != 1:
+        return False
+    alone = waiting.groupby("rank", dropna=False)["count"].nunique().le(1).all()
+    return bool(alone) and waiting["count"].max() - waiting["count"].min() <= _FURTHEST
