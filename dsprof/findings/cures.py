@@ -129,6 +129,24 @@ _BY_KIND_AND_TEXT: Final = {
     ("gpu-fault", "amdgpu"): Advice(
         "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
     ),
+    ("build-failed", "Python.h"): Advice(
+        "python3-dev", "", "installed", "Python's headers are a package of their own"
+    ),
+    ("build-failed", "fatal error|catastrophic error"): Advice(
+        "CUDA_HOME",
+        "",
+        "a whole toolkit, of torch's CUDA",
+        "packages of the compiler or the runtime alone lack headers",
+    ),
+    ("build-failed", "unsupported GNU version"): Advice(
+        "CC, CXX", "", "a compiler that CUDA's toolkit takes", "nvcc refuses newer ones"
+    ),
+    ("build-failed", "cannot find"): Advice(
+        "LIBRARY_PATH",
+        "",
+        "the folder of that library",
+        "CUDA's are in the toolkit's lib64, or those of a package in its environment",
+    ),
     ("exit", "Back-off restarting"): Advice(
         "kubectl logs --previous",
         "",

@@ -92,6 +92,7 @@ OF_A_PEER: Final = (
     r"|^Exception:\s*$|RendezvousClosedError"
     r"|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
+    r"|torch_extensions/.{1,200}\.so: cannot open shared object file"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
     r"|^A worker died or was killed while executing a task|^The actor is dead because its worker"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
@@ -272,11 +273,13 @@ def _failures(rows: pd.DataFrame) -> Numbers:
 
 
 def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
-    """1 to 4 as the module says (2.5: what a GPU stopped; 3.5: gloo gave up), the less the likelier
-    the cause; NaN for no cause at all."""
+    """1 to 4 as the module says (1.5: a compiler's exit code; 2.5: what a GPU stopped; 3.5: gloo
+    gave up), the less the likelier the cause; NaN for no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
     groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _BROKEN)
     found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 2.5, 3.0, 4.0], np.nan)
+    unsaid = (kind == "build-failed") & text.str.contains(" returned non-zero exit status ")
+    found[unsaid.to_numpy(dtype=bool)] = 1.5
     victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
     found[(victim & text.str.contains(GAVE_UP)).to_numpy(dtype=bool)] = 3.5

@@ -131,6 +131,61 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
     assert [advice.setting for advice in found.advice] == [setting]
 
 
+#: ninja's, as torch.utils.cpp_extension raises it.
+NINJA = "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."
+BUILD = f"""\
+csrc/includes/cpu_adam.h:14:10: fatal error: cuda_fp16.h: No such file or directory
+ninja: build stopped: subcommand failed.
+Traceback (most recent call last):
+  File "/opt/torch/utils/cpp_extension.py", line 1900, in _run_ninja_build
+    subprocess.run(
+{NINJA}
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "train.py", line 478, in <module>
+    main()
+RuntimeError: Error building extension 'cpu_adam'
+Traceback (most recent call last):
+  File "train.py", line 478, in <module>
+    main()
+ImportError: /root/.cache/torch_extensions/py310_cu118/cpu_adam/cpu_adam.so: cannot open shared \
+object file: No such file or directory
+"""
+
+
+@pytest.mark.parametrize(
+    ("without", "told"),
+    [
+        ((), "fatal error: cuda_fp16.h: No such file or directory"),
+        (("fatal error",), "RuntimeError: Error building extension 'cpu_adam'"),
+        (("fatal error", "Error building"), "ninja returned non-zero exit status 1"),
+    ],
+)
+def test_of_a_build_that_failed_the_line_is_told_that_says_most(
+    without: tuple[str, ...], told: str
+) -> None:
+    lines = (line for line in BUILD.splitlines(keepends=True))
+    run = run_of_text(*(line for line in lines if not any(word in line for word in without)))
+    assert one(run, "rank-died").title == f"A process could not build an extension: {told}"
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("fatal error: cusparse.h: No such file or directory", "CUDA_HOME"),
+        ("fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("unsupported GNU version! gcc versions later than 12 are not supported", "CC, CXX"),
+        ("ld: cannot find -lcurand", "LIBRARY_PATH"),
+        ("RuntimeError: Error building extension 'cpu_adam'", "TORCH_EXTENSIONS_DIR, CUDA_HOME"),
+    ],
+)
+def test_a_build_that_failed_is_advised_on_what_it_missed(text: str, setting: str) -> None:
+    found = one(run_of([problem("build-failed", text, rank=0)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == [setting]
+
+
 def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own_log() -> None:
     found = one(run_of([problem("exit", "Back-off restarting failed container a")]), "rank-died")
     assert found.title == "A process ended again and again: Back-off restarting failed container a"
