@@ -13,6 +13,7 @@ from dsprof.findings.ends import first_failure
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.last_bar import bar, unmoved
 from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import LEAST, steps_meant
@@ -41,6 +42,9 @@ _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
 _EVERY: Final = 10
+_OF_STACKS: Final = Advice(
+    "py-spy dump --pid", "", "of each rank, if it stays there", "shows where each of them stands"
+)
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
@@ -79,7 +83,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or profiled
             or (_counts_communication(events) if shares else None)
             or turn
-            or f"{shown}: {left} can be said about speed",
+            or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
@@ -90,6 +94,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
+                *((_OF_STACKS,) if unmoved(facts.run) else ()),
                 *_print_steps(facts),
                 *_log_level(facts),
                 *(() if clocked else ask_for_timers),
@@ -112,6 +117,17 @@ def _mean_step(events: pd.DataFrame) -> str | None:
         return None
     took = format_seconds(told[1].iloc[-1] / many)
     return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _stand_of_bar(facts: Facts) -> str | None:
+    """How far the source's last bar came; None where it has none, or one that knows no end."""
+    stands = f"{'it' if _bars_of_steps(facts) else 'its progress bar'} stands at"
+    if total := unmoved(facts.run):
+        return f"{stands} 0 of {total:,}"
+    last = bar(facts.run)
+    if last is None or last.total is None:
+        return None
+    return f"{stands} {last.position:,} of {last.total:,} after {format_seconds(last.seconds)}"
 
 
 def _mean_turn(events: pd.DataFrame) -> str | None:
@@ -245,17 +261,19 @@ def _said_of_speed(facts: Facts) -> str:
         if len(told):
             last = f", last of {len(told):,}" * (len(told) > 1)
             return f"It states {words} of {format_count(told.iloc[-1])} samples/s{last}. "
-    if tried := _profiled(events) or _tuned(events):
-        return tried
-    if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
-        if _bars_of_steps(facts):
-            return (
-                "A progress bar counts its steps, but there is no second position to time them by. "
-            )
-        return (
-            "A progress bar moves; whether an iteration of it is an optimizer step is not stated. "
-        )
-    return ""
+    return _profiled(events) or _tuned(events) or _said_of_bars(facts)
+
+
+def _said_of_bars(facts: Facts) -> str:
+    """What the source's progress bars can tell of speed."""
+    if unmoved(facts.run):
+        return "Not one turn of its progress bar had ended where the source ends. "
+    elapsed = facts.run.told.loc[facts.run.told["name"] == "bar_elapsed", "seconds"]
+    if not elapsed.gt(0).any():
+        return ""
+    if _bars_of_steps(facts):
+        return "A progress bar counts its steps, but there is no second position to time them by. "
+    return "A progress bar moves; whether an iteration of it is an optimizer step is not stated. "
 
 
 def _profiled(events: pd.DataFrame) -> str | None:

@@ -344,9 +344,7 @@ def _bar(seen: Overview) -> str:
     if seen.bar is None:
         return ""
     said = seen.bar
-    lately = "lately " * (
-        said.total is None or said.position < said.total
-    )  # tqdm closes a bar with its overall rate
+    lately = "lately " * (not said.is_closed)
     each = f", {lately}{format_seconds(said.lately)} each" if said.lately else ""
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)

@@ -60,9 +60,27 @@ def test_a_bar_as_long_as_the_training_shows_optimizer_steps() -> None:
         "100%|##########| 1230/1230 [2:08:35<00:00,  6.27s/it]\n",
     )
     assert one(run, "unaccounted-time").title == (
-        "Nothing but a progress bar shows optimizer steps: only what is stated can be said about "
-        "speed"
+        "Nothing but a progress bar shows optimizer steps: it stands at 1,230 of 1,230 after 2 h "
+        "09 min"
     )
+
+
+def test_how_far_the_last_bar_came_is_told_where_nothing_else_shows_a_turn() -> None:
+    bar = "Train step of epoch 0:  12%|##   | 30/250 [01:08<08:18,  2.27s/it, gpt_loss=0.686]\n"
+    assert one(run_of_text(bar), "unaccounted-time").title == (
+        "This source shows no optimizer step: its progress bar stands at 30 of 250 after 68.0 s"
+    )
+
+
+def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_for() -> None:
+    run = run_of_text(
+        "Parameter Offload: Total persistent parameters: 11800576 in 417 params\n",
+        "  0%|                                   | 0/6 [00:00<?, ?it/s]\n",
+    )
+    found = one(run, "unaccounted-time")
+    assert found.title.endswith("no optimizer step: its progress bar stands at 0 of 6")
+    assert found.summary.startswith("Not one turn of its progress bar had ended")
+    assert found.advice[0].setting == "py-spy dump --pid"
 
 
 def test_a_progress_bar_is_said_to_tell_of_speed() -> None:

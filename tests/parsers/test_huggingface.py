@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dsprof.text.stated import bar, training
+from dsprof.findings.last_bar import bar
+from dsprof.text.stated import training
 from tests.loaded import run_of_text
 from tests.logs.reading import rows
 

@@ -187,6 +187,13 @@ def test_a_bar_that_is_full_states_its_overall_rate(tmp_path: Path) -> None:
     assert "10 of 10 turns in 116 s, 11.6 s each" in said
 
 
+def test_a_full_bar_that_is_not_closed_states_the_rate_of_its_last_turns(tmp_path: Path) -> None:
+    bar = "Train step of epoch 0: 100%|████| 250/250 [09:28<00:00, 20.21s/it, gpt_loss=0.686]\n"
+    (tmp_path / "run.log").write_text(bar, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "250 of 250 turns in 9 min 28 s, lately 20.2 s each" in said
+
+
 @pytest.mark.parametrize(
     ("beside", "said"),
     [

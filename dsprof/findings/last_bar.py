@@ -1,0 +1,88 @@
+"""The last progress bar of a source, where nothing says more of how long a step takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from dsprof.findings.evidence import whole
+from dsprof.run.bars import evaluations_told, steps_meant
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+_BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
+_BESIDE: Final = {"bar_loss": "loss", "bar_reward": "reward"}  # what its loop writes beside it
+_RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
+_SLOWEST: Final = 0.1  # of rates with two decimals: of a slower one (Lightning's) they tell little
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The last progress bar: a turn of its loop may be an optimizer step or anything else, unless
+    it is as long as the job says it means to train."""
+
+    position: int
+    total: int | None  # None of a bar whose end its loop does not know
+    seconds: float  # elapsed, what came before the first turn included
+    lately: float | None = None  # seconds of a turn, as it states of the last ones
+    counts_steps: bool = False
+    loss: float | None = None  # as its loop writes beside it, of the last turn or the next
+    reward: float | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its rate is the overall one, as tqdm writes it where it closes a full bar."""
+        if self.position != self.total or self.lately is None:
+            return False
+        return math.isclose(self.lately * self.position, self.seconds, rel_tol=0.1, abs_tol=1)
+
+
+def bar(run: Run) -> Bar | None:
+    """The last bar of a source that tells of no step how long all of it took: timers leave out
+    what nobody timed. The longest one, where several have one. Beside evaluations that the Trainer
+    tells of, one of another length than its training is an evaluation's."""
+    if run.steps["whole_seconds"].notna().any():
+        return None
+    meant = steps_meant(run.told)
+    moved = _bars(run).query("bar_position > 0 and bar_elapsed > 0")
+    if meant and len(evaluations_told(run.told)):
+        moved = moved[moved["bar_total"].isin(meant)]
+    if moved.empty:
+        return None
+    longest = moved[moved["bar_elapsed"] == moved["bar_elapsed"].max()]
+    rated = longest[longest[list(_RATE)].notna().any(axis=1)]
+    last = (rated if len(rated) else longest).iloc[0]  # one bar may be read twice, once without it
+    position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
+    lately, counts = _number(slow) or _inverse(fast), total in meant
+    beside = {field: _number(last[name]) for name, field in _BESIDE.items()}
+    return Bar(int(position), whole(total), float(seconds), lately, counts_steps=counts, **beside)
+
+
+def unmoved(run: Run) -> int | None:
+    """How many turns the last bar is to make, if none of the source's bars has made any."""
+    bars = _bars(run)
+    known = bars["bar_total"].dropna()
+    return int(known.iloc[-1]) if len(known) and not bars["bar_position"].gt(0).any() else None
+
+
+def _bars(run: Run) -> pd.DataFrame:
+    """One row per bar that was read, with what it says in columns."""
+    rows = run.told[run.told["name"].isin([*_BAR, *_RATE, *_BESIDE])]
+    rows = rows.drop_duplicates(["source", "record", "name"])
+    said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
+    table = said.pivot_table("said", ["source", "record"], "name", observed=True)
+    return table.reindex(columns=[*_BAR, *_RATE, *_BESIDE]).dropna(
+        subset=["bar_position", "bar_elapsed"]
+    )
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _inverse(rate: float) -> float | None:
+    return 1 / rate if rate >= _SLOWEST else None
