@@ -211,8 +211,9 @@ PROBLEMS: Final = {
     "port-in-use": "the launcher's port is taken",
     "ssh-refused": "the launcher reaches no host over ssh, or may not log in there",
     "cancelled": "the scheduler ended the job; text says why",
-    "not-scheduled": "no node could take a pod; text says why",
-    "not-admitted": "a node refused a pod, or could not give it its devices; text says why",
+    "not-scheduled": "no node could take a pod, or a step of Slurm; text says why",
+    "not-admitted": "a node refused a pod, could not give it its devices, or did not start a step "
+    "of Slurm; text says why",
     "restart": "the launcher starts the workers again",
     "overflow-limit": "the loss scale cannot shrink further: the run ends",
     "nan": "a loss or gradient is not a number",

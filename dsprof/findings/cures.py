@@ -147,6 +147,24 @@ _BY_KIND_AND_TEXT: Final = {
         "the folder of that library",
         "CUDA's are in the toolkit's lib64, or those of a package in its environment",
     ),
+    ("not-admitted", "Task launch"): Advice(
+        "sinfo -R, and that node's slurmd.log",
+        "",
+        "look up why; leave that node out (--exclude)",
+        "Slurm could not start the tasks there, none of which has run",
+    ),
+    ("not-scheduled", "Unable to (?:create step|allocate resources)"): Advice(
+        "srun's options",
+        "",
+        "no more than the job holds (scontrol show job)",
+        "Slurm does not give a step what its job did not ask for",
+    ),
+    ("exit", "execve"): Advice(
+        "PATH on that node",
+        "",
+        "the environment of the job (module load, conda activate, srun --export)",
+        "Slurm did not find the program that it was told to run",
+    ),
     ("exit", "Back-off restarting"): Advice(
         "kubectl logs --previous",
         "",

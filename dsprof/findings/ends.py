@@ -214,17 +214,19 @@ def _device(row: pd.Series[Any]) -> str:
 
 #: What failed where it was no process of the job.
 _NO_PROCESS: Final = {"command": "The command", "not-admitted": "A pod", "not-scheduled": "A pod"}
+_OF_SLURM: Final = ("Task launch for ", "Unable to ")  # else it is a pod of Kubernetes
 
 
 def _who(row: pd.Series[Any]) -> str:
+    text = str(row["text"])
     if row["kind"] == "ssh-refused":
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
     if row["kind"] in _NO_PROCESS:
-        return _NO_PROCESS[str(row["kind"])]
+        return "A step of Slurm" if text.startswith(_OF_SLURM) else _NO_PROCESS[str(row["kind"])]
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     whole = row["kind"] == "gone" or row["value"] in (signal.SIGINT, signal.SIGTERM)
-    if whole and str(row["text"]).startswith(NONE_CLOSED):
+    if whole and text.startswith(NONE_CLOSED):
         return "The job"
     if of_launcher(row):
         return "The launcher" + (f" on {row['host']}" if pd.notna(row["host"]) else "")

@@ -192,6 +192,34 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
     assert [advice.setting for advice in found.advice] == ["kubectl logs --previous"]
 
 
+@pytest.mark.parametrize(
+    ("said", "title", "setting"),
+    [
+        (
+            "srun: error: Task launch for 36.0 failed on node cn131: Job credential expired",
+            "A step of Slurm was not admitted by its node: Task launch for 36.0 failed",
+            "sinfo -R, and that node's slurmd.log",
+        ),
+        (
+            "srun: error: Unable to create step for job 36: Memory required by task is not here",
+            "A step of Slurm found no node that can take it: Unable to create step for job 36",
+            "srun's options",
+        ),
+        (
+            "slurmstepd: error: execve(): deepspeed: No such file or directory",
+            "A process exited with an error: execve(): deepspeed: No such file or directory",
+            "PATH on that node",
+        ),
+    ],
+)
+def test_what_slurm_could_not_start_is_told_and_advised(
+    said: str, title: str, setting: str
+) -> None:
+    found = one(run_of_text(f"{said}\n"), "rank-died")
+    assert found.title.startswith(title)
+    assert [advice.setting for advice in found.advice] == [setting]
+
+
 def test_a_pod_that_no_node_can_take_is_said_and_its_requests_are_compared() -> None:
     said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
     found = one(run_of([problem("not-scheduled", said)]), "rank-died")
