@@ -517,7 +517,11 @@ def test_a_file_without_metrics_says_which_file_to_name(
 ) -> None:
     (tmp_path / "diary.log").write_text(content)
     done = cli("report", "diary.log")
-    told_off(done, f"diary.log: no metric, timer or failure is in {lines}", "job's own output")
+    told_off(
+        done,
+        f"diary.log: no metric, timer or failure that dsprof knows is in {lines}",
+        "job's own output",
+    )
 
 
 def test_nothing_on_standard_input_is_called_so(cli: Dsprof) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WITHOUT_DEEPSPEED = frozenset(
     {
         "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
-        "sagemaker", "nemo", "megatron-swift", "nanochat", "automodel", "fms", "prime-rl",
+        "sagemaker", "nemo", "megatron-swift", "nanochat", "automodel", "fms", "prime-rl", "olmo",
     }
 )  # fmt: skip
 

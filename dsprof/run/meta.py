@@ -39,6 +39,7 @@ _DIALECTS: Final = {
     "slime": "slime",
     "internlm": "internlm",
     "torchtitan": "torchtitan",
+    "olmo": "olmo",
     "fairseq": "fairseq",
     "composer": "composer",
     "torchtune": "torchtune",

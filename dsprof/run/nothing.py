@@ -56,7 +56,7 @@ def nothing_read(
     lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
     if not coverage.metric_lines:
         return DsprofError(
-            f"no metric, timer or failure is in {lines}",
+            f"no metric, timer or failure that dsprof knows is in {lines}",
             where,
             "name the file that the job's own output goes to; "
             '"wall_clock_breakdown": true lets DeepSpeed print timers',

@@ -45,6 +45,7 @@ MARKS: Final = (
     "loss", "lr", "grad_norm", "loss_scale", "skipped", "skipped_window", "nan_window",
     "step_seconds", "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu", "samples", "tokens", "global_batch_size",
+    "total_steps",
 )  # fmt: skip
 #: What an engine states that also holds for the turn its steps are part of.
 OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")

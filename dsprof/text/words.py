@@ -89,6 +89,7 @@ FRAMEWORK: Final = {
     "nemo": "NeMo",
     "automodel": "NeMo AutoModel",
     "fms": "foundation-model-stack",
+    "olmo": "OLMo",
     "megatron-swift": "Megatron-SWIFT",
     "arctic-training": "ArcticTraining",
     "instructlab": "InstructLab",
