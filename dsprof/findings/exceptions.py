@@ -101,6 +101,12 @@ _BY_TEXT: Final = {
         "false",
         "since 0.18.3 DeepSpeed cannot time its pipeline engine (0.19.8 still cannot)",
     ),
+    "no_sync context manager is incompatible": Advice(
+        "DeepSpeed, accelerate, transformers",
+        "",
+        "DeepSpeed before 0.16, or newer ones of the others",
+        "a trainer called no_sync where it accumulates, which ZeRO 2 and 3 refuse since 0.16",
+    ),
     "'numactl'": Advice(
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),

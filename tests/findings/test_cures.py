@@ -31,6 +31,11 @@ from tests.loaded import run_of_text
             "--bind_cores_to_rank",
             "left out, or numactl installed",
         ),
+        (
+            "AssertionError: no_sync context manager is incompatible with gradient partitioning",
+            "DeepSpeed, accelerate, transformers",
+            "DeepSpeed before 0.16, or newer ones of the others",
+        ),
         ("OSError: [Errno 28] No space left on device", "storage", "space"),
         (
             "OSError: [Errno 122] Disk quota exceeded",
