@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Final
 
 import pandas as pd
@@ -38,6 +39,9 @@ _PERCENT: Final = {
 }
 #: Lines of a script's own loop that count its turns.
 _LOOPS: Final = ("loops.plain", "loops.plain_words", "loops.slam_llm")
+_MICRO: Final = re.compile(
+    r"One takes (?P<took>[^(]+) \(mean of [\d,]+\), most of it (?P<longest>[^,]+)"
+)
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
@@ -83,6 +87,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or profiled
             or (_counts_communication(events) if shares else None)
             or turn
+            or _mean_micro_batch(facts)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
             + (_of_parts(facts) if timed else "")
@@ -117,6 +122,17 @@ def _mean_step(events: pd.DataFrame) -> str | None:
         return None
     took = format_seconds(told[1].iloc[-1] / many)
     return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _mean_micro_batch(facts: Facts) -> str | None:
+    """How long a micro-batch takes, where timers are of nothing else."""
+    told = _MICRO.search(_alone(facts) or "")
+    if told is None:
+        return None
+    return (
+        f"A micro-batch takes {told['took']}, its longest part {told['longest']}; no line shows "
+        "where a step ends"
+    )
 
 
 def _stand_of_bar(facts: Facts) -> str | None:
@@ -341,10 +357,15 @@ def _has_timers(facts: Facts) -> bool:
 
 def _of_parts(facts: Facts) -> str:
     """What timer lines that close no step show nevertheless."""
+    told = _alone(facts) or "it has timer lines, but none that closes a complete step"
+    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
+
+
+def _alone(facts: Facts) -> str | None:
+    """What is told of timers that are of single micro-batches (`dsprof.run.misfits`)."""
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
-    told = str(next(iter(alone), "it has timer lines, but none that closes a complete step"))
-    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
+    return next(map(str, alone), None)
 
 
 def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
