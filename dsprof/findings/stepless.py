@@ -49,6 +49,13 @@ _EVERY: Final = 10
 _OF_STACKS: Final = Advice(
     "py-spy dump --pid", "", "of each rank, if it stays there", "shows where each of them stands"
 )
+_BEHIND: Final = 20  #: so many lines of other things may follow the last of a set-up
+_SETUP_ALONE: Final = (
+    "This source shows the job's set-up alone: training had not begun, prints no steps, or hangs"
+)
+_OF_SILENCE: Final = Advice(
+    "py-spy dump --pid", "", "of each rank, if it hangs", "shows where each of them stands"
+)
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
@@ -88,6 +95,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or (_counts_communication(events) if shares else None)
             or turn
             or _mean_micro_batch(facts)
+            or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
             + (_of_parts(facts) if timed else "")
@@ -103,6 +111,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
                 *_print_steps(facts),
                 *_log_level(facts),
                 *(() if clocked else ask_for_timers),
+                *((_OF_SILENCE,) if _is_setup_alone(facts) else ()),
             ),
             confidence="low" if profiled else "high",
         )
@@ -122,6 +131,20 @@ def _mean_step(events: pd.DataFrame) -> str | None:
         return None
     took = format_seconds(told[1].iloc[-1] / many)
     return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _is_setup_alone(facts: Facts) -> bool:
+    """Whether nothing of a training is told: settings, and how long operators took to load, up to
+    the end of the source. What is not understood behind them may be of a training."""
+    told, read = facts.run.told, facts.run.coverage
+    if not (told["kind"].eq(Kind.CONFIG) | told["name"].eq("op_load")).all():
+        return False
+    if read is None or len(told["source"].unique()) != 1:
+        return False
+    last = told["line"].max()
+    return bool(
+        read.lines - last <= _BEHIND and all(line < last for _, _, _, line, _ in read.shapes)
+    )
 
 
 def _mean_micro_batch(facts: Facts) -> str | None:

@@ -75,6 +75,34 @@ def test_how_far_the_last_bar_came_is_told_where_nothing_else_shows_a_turn() -> 
     )
 
 
+_HEADER = "[2024-06-18 15:30:15,652] [INFO] [logging.py:96:log_dist] [Rank 0] "
+SETUP = (
+    "Time to load fused_adam op: 24.628817796707153 seconds\n"
+    f"{_HEADER}DeepSpeed Basic Optimizer = FusedAdam\n"
+    f"{_HEADER}Creating torch.bfloat16 ZeRO stage 2 optimizer\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("behind", "alone"),
+    [
+        ("", True),
+        ("Some weights were not used.\n", True),
+        ("turn\n" * 30, False),
+        ("my loss = 2.5 at turn 7\n", False),
+        (f"{_HEADER}step=10, skipped=0, lr=[1e-05], mom=[[0.9, 0.999]]\n", False),
+    ],
+)
+def test_where_nothing_but_the_set_up_is_printed_the_job_may_hang_in_it(
+    tmp_path: Path, behind: str, alone: bool
+) -> None:
+    (tmp_path / "run.log").write_text(SETUP + behind, encoding="utf-8")
+    found = one(load(tmp_path / "run.log"), "unaccounted-time")
+    said = "This source shows the job's set-up alone: training had not begun"
+    assert found.title.startswith(said) is alone
+    assert ("py-spy dump --pid" in [one.setting for one in found.advice]) is alone
+
+
 def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_for() -> None:
     run = run_of_text(
         "Parameter Offload: Total persistent parameters: 11800576 in 417 params\n",
