@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Final
 
 import pandas as pd
@@ -18,6 +17,7 @@ from dsprof.findings.last_bar import bar, unmoved
 from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import LEAST, steps_meant
+from dsprof.run.misfits import micro_batch
 from dsprof.run.table import among, of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
@@ -39,9 +39,6 @@ _PERCENT: Final = {
 }
 #: Lines of a script's own loop that count its turns.
 _LOOPS: Final = ("loops.plain", "loops.plain_words", "loops.slam_llm")
-_MICRO: Final = re.compile(
-    r"One takes (?P<took>[^(]+) \(mean of [\d,]+\), most of it (?P<longest>[^,]+)"
-)
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
@@ -149,12 +146,13 @@ def _is_setup_alone(facts: Facts) -> bool:
 
 def _mean_micro_batch(facts: Facts) -> str | None:
     """How long a micro-batch takes, where timers are of nothing else."""
-    told = _MICRO.search(_alone(facts) or "")
-    if told is None:
+    run = facts.run
+    mean = micro_batch(run.told, run.phases, run.grammar.timers)
+    if mean is None:
         return None
     return (
-        f"A micro-batch takes {told['took']}, its longest part {told['longest']}; no line shows "
-        "where a step ends"
+        f"A micro-batch takes {format_seconds(mean.seconds)}, its longest part {mean.longest}; no "
+        "line shows where a step ends"
     )
 
 
@@ -380,15 +378,10 @@ def _has_timers(facts: Facts) -> bool:
 
 def _of_parts(facts: Facts) -> str:
     """What timer lines that close no step show nevertheless."""
-    told = _alone(facts) or "it has timer lines, but none that closes a complete step"
-    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
-
-
-def _alone(facts: Facts) -> str | None:
-    """What is told of timers that are of single micro-batches (`dsprof.run.misfits`)."""
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
-    return next(map(str, alone), None)
+    told = next(map(str, alone), "it has timer lines, but none that closes a complete step")
+    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
 
 
 def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:

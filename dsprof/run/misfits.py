@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import pandas as pd
 
@@ -68,10 +68,23 @@ def long_pauses(steps: pd.DataFrame) -> Repair | None:
     return met("pause", "repair", text, steps)
 
 
-def micro_batches_alone(
+class MicroBatch(NamedTuple):
+    """What the mean micro-batch of a source takes whose timers are of nothing else."""
+
+    seconds: float
+    of: int  # how many there are
+    parts: pd.Series[float]  # seconds of its longest phases, by name, longest first
+    rows: pd.DataFrame  # events
+
+    @property
+    def longest(self) -> str:
+        return f"{self.parts.index[0]} {format_seconds(self.parts.iloc[0])}"
+
+
+def micro_batch(
     events: pd.DataFrame, found: pd.DataFrame, flavours: Mapping[str, TimerFlavour]
-) -> Repair | None:
-    """`found`: the phases of `events`. If there are none, what its micro-batches take is told."""
+) -> MicroBatch | None:
+    """`found`: the phases of `events`; if there are any, timers tell of steps."""
     micro = [name for name, flavour in flavours.items() if flavour.sums == "micro"]
     timed = among(events["kind"], [Kind.PHASE]) & among(events["timers"], micro)
     rows = where(events, timed & events["seconds"].notna())
@@ -80,10 +93,20 @@ def micro_batches_alone(
     each = phases(rows.assign(step=rows["record"] + 1, steps=1), flavours, accumulation=1)
     parts = each.groupby("name", observed=True)["self_seconds"].mean().nlargest(NAMED)
     total = each.groupby("step")["self_seconds"].sum()
-    said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items())
+    return MicroBatch(float(total.mean()), len(total), parts, rows)
+
+
+def micro_batches_alone(
+    events: pd.DataFrame, found: pd.DataFrame, flavours: Mapping[str, TimerFlavour]
+) -> Repair | None:
+    """What such a micro-batch takes."""
+    mean = micro_batch(events, found, flavours)
+    if mean is None:
+        return None
+    said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in mean.parts.items())
     text = (
         "these timers are of single micro-batches, and no line shows where a step ends: nothing "
-        f"can be said about steps. One takes {format_seconds(float(total.mean()))} (mean of "
-        f"{len(total):,}), most of it {said}"
+        f"can be said about steps. One takes {format_seconds(mean.seconds)} (mean of {mean.of:,}), "
+        f"most of it {said}"
     )
-    return met("micro-batches-alone", "doubt", text, rows)
+    return met("micro-batches-alone", "doubt", text, mean.rows)
