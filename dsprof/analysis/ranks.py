@@ -254,7 +254,7 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
 
     None if fewer than two ranks can be compared, if none is ever the only last one and no group is
     clearly apart from the others (if several arrive last together, nobody waits for one of them
-    alone), or if nobody waits for it.
+    alone), or if nobody waits for it, as where it is early by more than it is late.
     """
     cube = _cube(phases)
     if cube is None:
@@ -263,7 +263,7 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     ways = [_by_work(seconds[:, :, :own]), _by_all_work(seconds, own)] if own else []
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
-    lasts = [(last, way) for way in ways if (last := way.last())]
+    lasts = [(last, way) for way in ways if (last := way.last()) and last.delay >= 0]
     beside = 0.0 if rest is None else rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
     found = [(felt, way) for last, way in lasts if (felt := _felt(seconds, own, beside, last))]
     if not found:

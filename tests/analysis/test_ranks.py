@@ -52,6 +52,21 @@ def two_ranks(steps: int) -> pd.DataFrame:
     )
 
 
+def test_a_rank_that_is_last_most_often_but_early_by_more_than_it_is_late_is_none() -> None:
+    # One forward of rank 0 was long.
+    forward = [(1.0, 1.1), (1.0, 1.1), (2.0, 1.0)]
+    rows = (
+        (step, rank, name, class_, seconds)
+        for step, each in enumerate(forward)
+        for rank in (0, 1)
+        for name, class_, seconds in (
+            ("forward", "compute", each[rank]),
+            ("allreduce", "communication", 0.2),
+        )
+    )
+    assert straggler(table(*rows)) is None
+
+
 def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
     found = straggler(two_ranks(3))
     assert found is not None
