@@ -13,7 +13,7 @@ from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Finding
 from dsprof.findings.places import Place, look_at, place_of
-from dsprof.findings.stages import by_rank
+from dsprof.findings.stages import by_stage, ranks_of
 from dsprof.findings.thresholds import STRAGGLER_CRITICAL, STRAGGLER_WARNING, grade
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import Numbers
@@ -48,16 +48,17 @@ def late_stage(facts: Facts) -> LateStage | None:
     stage, what its input takes to come to it costs nothing, nor what a stage before it works longer
     than all behind. In any case it costs no more than each of the others waits.
     """
-    rest, waits = _rest(facts), _by_stage(facts, Class.WAIT)
-    if rest is None or waits is None or calls_unseen(facts):
+    by_rank, waits = _rest(facts), by_stage(facts, Class.WAIT)
+    if by_rank is None or waits is None or calls_unseen(facts):
         return None
+    rest = by_rank.reshape(waits.shape)
     late = int(rest.min(axis=1).argmax())
-    update = _by_stage(facts, Class.OPTIMIZER)
+    update = by_stage(facts, Class.OPTIMIZER)
     more, free = _beyond(rest, late), _costs_nothing(facts, late)
     most = more if update is None else min(more, _beyond(rest + update, late))
     if free is None or _below(facts, most - free):
         return None
-    ranks = tuple(range(late * rest.shape[1], (late + 1) * rest.shape[1]))
+    ranks = ranks_of(late, rest)
     place = place_of(facts, ranks)
     if place is None or not place.between_steps:
         return None
@@ -117,35 +118,24 @@ def found_late(facts: Facts) -> list[Finding]:
 
 
 def _rest(facts: Facts) -> Numbers | None:
-    """Seconds outside of all phases in the median step [stages x ranks]: what a few steps have is
-    left to `step-spikes`. None unless every rank of a pipeline is recorded.
+    """Seconds of each rank outside of all phases in the median step: what a few steps have is left
+    to `step-spikes`. None unless every rank is recorded.
     """
-    stages, ranks = facts.layout.stages or 0, facts.layout.world_size
-    if stages < 2 or facts.rest is None or facts.rest.shape[1] != ranks or ranks % stages:
+    if facts.rest is None or facts.rest.shape[1] != facts.layout.world_size:
         return None
     if facts.engine is not None:  # the turns of another one are outside of its phases, too
         return None
-    return _of_stages(facts, facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float))
-
-
-def _by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
-    """As `by_rank` [stages x ranks]; None if no rank has any."""
-    own = by_rank(facts, class_, name)
-    return None if own is None else _of_stages(facts, own)
-
-
-def _of_stages(facts: Facts, by_rank_: Numbers) -> Numbers:
-    return by_rank_.reshape(facts.layout.stages or 1, -1)
+    return facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float)
 
 
 def _costs_nothing(facts: Facts, late: int) -> float | None:
     """Seconds that a stage may be late without any cost: until its first input comes, and what a
     stage before it works longer than it and all behind. None if no forward is timed.
     """
-    forward, computes = _by_stage(facts, Class.COMPUTE, "forward"), _by_stage(facts, Class.COMPUTE)
+    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
     if forward is None or computes is None:
         return None
-    loads = _by_stage(facts, Class.DATA)
+    loads = by_stage(facts, Class.DATA)
     data = np.zeros_like(computes) if loads is None else loads
     coming, work = ((own + data).mean(axis=1) for own in (forward, computes))
     longer = float(work[:late].max(initial=0.0) - work[late:].max())

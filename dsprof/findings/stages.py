@@ -13,26 +13,23 @@ from dsprof.run.table import Numbers
 def slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
     """The stage that computes longest, its ranks, and by how much more than the median other.
 
-    None unless every stage is recorded. Ranks of a stage follow each other, as in DeepSpeed.
+    None unless every stage is recorded.
     """
-    own, stages = by_rank(facts, Class.COMPUTE), facts.layout.stages or 0
-    if own is None or stages < 2 or len(own) % stages:
+    computes = by_stage(facts, Class.COMPUTE)
+    if computes is None:
         return None
-    of_stages = own.reshape(stages, -1).mean(axis=1)
-    slow, each = int(of_stages.argmax()), len(own) // stages
-    more = float(of_stages[slow] - np.median(np.delete(of_stages, slow)))
-    return slow, tuple(range(slow * each, (slow + 1) * each)), more
+    means = computes.mean(axis=1)
+    slow = int(means.argmax())
+    return slow, ranks_of(slow, computes), float(means[slow] - np.median(np.delete(means, slow)))
 
 
 def late_input(facts: Facts) -> tuple[int, float] | None:
     """The stage whose input all stages wait for, and the seconds per step of that; None unless
     every stage is recorded, and one takes longer with its input than any other.
     """
-    loads, computes = by_rank(facts, Class.DATA), by_rank(facts, Class.COMPUTE)
-    stages = facts.layout.stages or 0
-    if loads is None or computes is None or stages < 2 or len(loads) % stages:
+    if (loads := _input_and_work(facts)) is None:
         return None
-    data, work = (own.reshape(stages, -1).mean(axis=1) for own in (loads, loads + computes))
+    data, work = loads
     slow = int(work.argmax())
     seconds = min(float(data[slow]), float(work[slow] - np.delete(work, slow).max()))
     return (slow, seconds) if seconds > data.mean() else None
@@ -43,12 +40,34 @@ def hidden_input(facts: Facts) -> float:
     than the slowest one would wait for it otherwise, but for that of its first micro-batch, which
     others wait for, too. 0 unless every stage is recorded.
     """
-    loads, computes = by_rank(facts, Class.DATA), by_rank(facts, Class.COMPUTE)
-    stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches or 1
-    if loads is None or computes is None or stages < 2 or len(loads) % stages:
+    if (loads := _input_and_work(facts)) is None:
         return 0.0
-    data, work = (own.reshape(stages, -1).mean(axis=1) for own in (loads, loads + computes))
-    return float(np.minimum(data * (1 - 1 / micro_batches), work.max() - work).mean())
+    data, work = loads
+    later = 1 - 1 / (facts.layout.micro_batches or 1)
+    return float(np.minimum(data * later, work.max() - work).mean())
+
+
+def _input_and_work(facts: Facts) -> tuple[Numbers, Numbers] | None:
+    """Seconds per step that each stage loads, and that it loads or computes."""
+    data, computes = by_stage(facts, Class.DATA), by_stage(facts, Class.COMPUTE)
+    if data is None or computes is None:
+        return None
+    return data.mean(axis=1), (data + computes).mean(axis=1)
+
+
+def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
+    """As `by_rank` [stages x ranks], where ranks of a stage follow each other, as in DeepSpeed.
+
+    None if no rank has any, or the ranks are no stages.
+    """
+    own, stages = by_rank(facts, class_, name), facts.layout.stages or 0
+    return None if own is None or stages < 2 or len(own) % stages else own.reshape(stages, -1)
+
+
+def ranks_of(stage: int, stages: Numbers) -> tuple[int, ...]:
+    """The ranks of one of the stages [stages x ranks]."""
+    each = stages.shape[1]
+    return tuple(range(stage * each, (stage + 1) * each))
 
 
 def by_rank(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
