@@ -135,7 +135,7 @@ def first_failure(run: Run) -> pd.Series[Any] | None:
 def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
     """The root cause among the problems of one launch, else the first fatal one."""
     cause = problems["root_cause"].fillna(False).astype(bool)
-    fatal = problems["kind"].isin(_FATAL) & (problems["severity"] != Severity.INFO)
+    fatal = problems["kind"].isin(_FATAL)
     ended = problems["kind"].isin(list(ENDED))
     if not fatal.any():
         ended &= problems["kind"] != "network-error"  # a warning, as long as it ends nobody
@@ -306,20 +306,19 @@ def _others(run: Run) -> int:
     ended = (last_launch(run)["kind"] == "killed-by-launcher").sum()
     rows = run.problems[run.problems["segment"] == ended_launch(run)]
     listed = (rows["kind"] == "exit") & (rows["severity"] == Severity.INFO)  # its own summary
-    return int(len(_fatal(run)) + ended + listed.sum()) - 1
+    return int(len(_failures(run)) + ended + listed.sum()) - 1
 
 
-def _fatal(run: Run) -> pd.DataFrame:
+def _failures(run: Run) -> pd.DataFrame:
     """Failure messages of the last launch."""
     rows = last_launch(run)
-    fatal = rows["kind"].isin(ENDED | dict.fromkeys((*OOM, *HANG)))
-    return rows[fatal & (rows["severity"] != Severity.INFO)]
+    return rows[rows["kind"].isin([*OOM, *HANG, *ENDED])]
 
 
 def _is_behind(run: Run, row: pd.Series[Any]) -> bool:
     """Whether its own source told of another failure before: of what its cause led to elsewhere,
     or of the same with less."""
-    rows = _fatal(run)
+    rows = _failures(run)
     return bool(((rows["source"] == row["source"]) & (rows["line"] < row["line"])).any())
 
 

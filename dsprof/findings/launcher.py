@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.layout import layout_of
-from dsprof.events import Severity
 from dsprof.findings.ends import ended_launch, last_launch
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.finding import Evidence
@@ -109,8 +108,8 @@ def _by_kernel(failure: pd.Series[Any]) -> bool:
 
 def _alone(failure: pd.Series[Any], rows: pd.DataFrame) -> bool:
     """Whether no other process failed without a name; the kernel's kills are counted elsewhere."""
-    own = rows["kind"].isin(_OWN) & (rows["severity"] != Severity.INFO)
-    return _by_kernel(failure) or int((own & rows["rank"].isna()).sum()) == 1
+    nameless = rows["kind"].isin(_OWN) & rows["rank"].isna()
+    return _by_kernel(failure) or int(nameless.sum()) == 1
 
 
 class Dead(NamedTuple):

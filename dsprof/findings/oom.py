@@ -135,7 +135,7 @@ _FRAGMENTS: Final = Advice(
 def oom(facts: Facts) -> list[Finding] | str:
     """A GPU or a host ran out of memory."""
     rows = last_launch(facts.run)
-    rows = rows[rows["kind"].isin(OOM) & (rows["severity"] != Severity.INFO)]
+    rows = rows[rows["kind"].isin(OOM)]
     if rows.empty:
         return []
     first = first_failure(facts.run)
