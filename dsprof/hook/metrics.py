@@ -40,6 +40,7 @@ class Metrics:
         self._doubted = False  # some of this step's losses may be another model's, or divided
         self.parts = False  # the losses are already divided by the step's micro-batches
         self._divisors: list[float] = []  # what the loop divided each loss by; NaN if unknown
+        self._accumulation = 0  # what it divided by where a step had just as many losses
         self._kept: tuple[int, float, int, int] = (0, 0.0, 0, 0)  # state when backward began
         self._writer = writer = timeline.writer
         self._values = writer.values
@@ -162,11 +163,10 @@ class Metrics:
         """A step has ended: write its metrics, and forget its losses."""
         begin = now()
         losses = self._learns_from()
-        are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
         nobody_knows = len(losses) > 1 and any(map(math.isnan, self._divisors))
         nobody_knows = nobody_knows or self._doubted
         if losses and not nobody_knows:
-            self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
+            self._put(self._loss, sum(losses) / self._whole_losses(losses), step, begin)
         self.losses.clear()
         self._given_out.clear()
         self._learned.clear()
@@ -179,6 +179,19 @@ class Metrics:
             self._put(self._grad_norm, grad_norm, step, begin)
         if self.scaled:
             self.scaling(step, loss_scale(optimizer), skipped)
+
+    def _whole_losses(self, losses: list[float]) -> float:
+        """How many whole losses the losses of a step make up.
+
+        A shorter step, as the last one of an epoch, has parts of the same size as the others.
+        """
+        many = len(losses)
+        if self.parts:
+            return 1
+        if self._divisors == [many] * many:
+            self._accumulation = many
+        are_parts = self._divisors == [self._accumulation] * many
+        return many / self._accumulation if are_parts else many
 
     def tell_samples(self, step: int, samples: int) -> None:
         """Record the samples of a step, over all ranks, if they differ from the configuration."""

@@ -140,6 +140,20 @@ def test_losses_of_a_step_that_were_divided_by_nobody_knows_what_are_unknown(
     assert not metrics.losses
 
 
+def test_parts_of_a_loss_are_parts_in_a_shorter_step_too(tmp_path: Path) -> None:
+    """As in the last one of an epoch. A sum that was divided by its samples is whole."""
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    for step, (micros, divisor) in enumerate([(1, 16.0), (4, 4.0), (2, 4.0), (3, 16.0)], 1):
+        for _ in range(micros):
+            metrics.backward_of(torch.tensor(2.0 / divisor), divisor)
+        metrics.write(step, None)
+    timeline.writer.close()
+    (rank,) = folder(tmp_path)
+    assert rank.metric("loss") == {1: 0.125, 2: 2.0, 3: 2.0, 4: 0.125}
+
+
 @dataclass(frozen=True)
 class Placement:
     """How a `DTensor` lies on ranks: all of it on each, or a part or a summand."""
