@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.ends import ended_launch, first_failure, first_of, launch, said_of
-from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.ends import ended_launch, first_failure, first_of, launch, said_of, when
+from dsprof.findings.evidence import row_evidence, span
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
@@ -31,6 +31,7 @@ def _survived(run: Run) -> list[Finding]:
     rows = rows[rows["survived"] & (rows["segment"] == last) & (rows["severity"] == "warning")]
     if rows.empty:
         return []
+    first = rows.iloc[0]
     many = "an error was" if len(rows) == 1 else f"{len(rows):,} errors were"
     if (run.told.loc[run.told["segment"] == last, "name"] == "exited_well").any():
         title = f"The launch ended well; {many} printed on the way"
@@ -43,9 +44,9 @@ def _survived(run: Run) -> list[Finding]:
             rule="earlier-failure",
             severity=Severity.WARNING,
             title=title,
-            summary=f"{_quote(rows.iloc[0])} {why}, so it was caught, or ended a process that "
-            "training does not need.",
-            steps=_steps(rows),
+            summary=f"Printed{when(first)}{_text(first)}. {why}, so it was caught, or ended a "
+            "process that training does not need.",
+            steps=span(rows["step"]),
             evidence=_proof([row for _, row in rows.head(_SHOWN).iterrows()]),
         )
     ]
@@ -102,18 +103,8 @@ def _until(run: Run, segment: int) -> str:
     return "" if steps.empty else f" to step {int(steps.max()):,}"
 
 
-def _quote(row: pd.Series[Any]) -> str:
-    step = f" after step {int(row['step']):,}" if pd.notna(row["step"]) else ""
-    return f"Printed{step}{_text(row)}."
-
-
 def _text(row: pd.Series[Any]) -> str:
     return f": {quoted(row['text'], 160).rstrip('. ')}" if pd.notna(row["text"]) else ""
-
-
-def _steps(rows: pd.DataFrame) -> tuple[int, int] | None:
-    first, last = whole(rows["step"].min()), whole(rows["step"].max())
-    return None if first is None or last is None else (first, last)
 
 
 def _proof(rows: list[pd.Series[Any]]) -> tuple[Evidence, ...]:

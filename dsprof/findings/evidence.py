@@ -62,3 +62,9 @@ def largest(rows: pd.DataFrame, column: str) -> pd.Series[Any]:
 
 def whole(value: Any) -> int | None:
     return None if pd.isna(value) else int(value)
+
+
+def span(steps: pd.Series) -> tuple[int, int] | None:
+    """The first and the last of some steps; None if none of them is known."""
+    first, last = whole(steps.min()), whole(steps.max())
+    return None if first is None or last is None else (first, last)

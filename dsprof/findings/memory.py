@@ -7,7 +7,7 @@ import pandas as pd
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
 from dsprof.findings.advice import fewer_workers, higher_stage, offload_less
-from dsprof.findings.evidence import largest, row_evidence, whole
+from dsprof.findings.evidence import largest, row_evidence, span
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import (
@@ -130,7 +130,7 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
             share=facts.share(cost),
             seconds_per_step=cost,
             ranks=tuple(sorted({int(rank) for rank in flushes["rank"].dropna().unique()})),
-            steps=_span(flushes["step"]),
+            steps=span(flushes["step"]),
             evidence=(
                 row_evidence(worst, f"cache flushes since the last step: {int(worst['count'])}"),
             ),
@@ -170,7 +170,7 @@ def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Findin
             f"{format_bytes(limit)}. The next longer batch may not fit, and the allocator begins "
             "to flush its cache.",
             ranks=tuple(int(rank) for rank in full.index),
-            steps=_span(pd.Series([worst["step"]])),
+            steps=span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"{worst['name']}: {format_bytes(worst['bytes'])}"),),
             advice=(
                 Advice("activation checkpointing", "", "on", "recomputes instead of keeping"),
@@ -193,7 +193,7 @@ def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
             title=f"Host memory is {format_share(share)} full",
             summary="When it is full the kernel kills a process of the job (signal 9), without a "
             "message in the log.",
-            steps=_span(pd.Series([worst["step"]])),
+            steps=span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"host memory: {format_share(share)}"),),
             advice=(
                 *fewer_workers(facts, "each worker holds its own batches"),
@@ -222,8 +222,3 @@ def _is_sure(growth: Growth) -> bool:
         and growth.rising == 1
         and growth.late >= GROWTH_LATE
     )
-
-
-def _span(steps: pd.Series) -> tuple[int, int] | None:
-    first, last = whole(steps.min()), whole(steps.max())
-    return None if first is None or last is None else (first, last)
