@@ -26,7 +26,7 @@ _MAY_WORK: Final = (
     " Medium confidence: it may only do what takes that long, as evaluating another module."
 )
 _OF_STOPPED: Final = "goes on, if it was not a debugger that stopped it"
-_OF_EACH: Final = Advice(
+OF_STACKS: Final = Advice(
     "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
 )
 _OF_LOADER: Final = Advice(
@@ -106,7 +106,7 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
     """How to see where it stands, and what helps where its phase says what it waits for."""
     one = _stood_alone(facts, absent)
     if one is None:
-        return (_OF_EACH,)
+        return (OF_STACKS,)
     look = (look_at_rank(one),)
     if one.over:
         return look

@@ -26,6 +26,10 @@ DEFAULTS: Final[dict[str, Any]] = {
 #: What a recording adds where some rank is known to be late.
 WHO_IS_LATE: Final = "names the rank and the phase in which it falls behind"
 
+FRAGMENTS: Final = Advice(
+    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
+)
+
 #: Optimizers that update a whole group of parameters in one kernel.
 _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dsprof.findings.exceptions import OTHER_LOGS, SSH, against_exception
+from dsprof.findings.exceptions import BLOCKING, OTHER_LOGS, SERIAL, SSH, against_exception
 from dsprof.findings.finding import Advice
 from dsprof.findings.schedulers import against_reason
 
@@ -98,9 +98,7 @@ _BY_KIND: Final = {
     ),
     "gpu-error": (_FAULTY_GPU,),
     "gpu-fault": (
-        Advice(
-            "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "a traceback then ends where it failed"
-        ),
+        BLOCKING,
         Advice(
             "that GPU",
             "",
@@ -126,9 +124,7 @@ _BY_KIND_AND_TEXT: Final = {
         "reset it, and leave it out if that comes again (amd-smi metric --ecc)",
         "the driver reports a fault of the GPU or its links, and no fault of the program",
     ),
-    ("gpu-fault", "amdgpu"): Advice(
-        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
-    ),
+    ("gpu-fault", "amdgpu"): SERIAL,
     ("build-failed", "Python.h"): Advice(
         "python3-dev", "", "installed", "Python's headers are a package of their own"
     ),

@@ -38,11 +38,11 @@ _OF_STEP: Final = Advice(
     "look for the first error there",
     "DeepSpeed-Chat's launcher only tells how the step's script ended",
 )
-_SERIAL: Final = Advice(
+SERIAL: Final = Advice(
     "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
 )
-_BLOCKING: Final = Advice(
-    "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
+BLOCKING: Final = Advice(
+    "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "a traceback then ends where it failed"
 )
 
 #: An exception that says itself which variable it wants, and how.
@@ -161,7 +161,7 @@ _BY_TEXT: Final = {
         "fewer, or a larger /dev/shm (docker --shm-size)",
         "its workers hand their batches over in shared memory",
     ),
-    "illegal memory access": _BLOCKING,
+    "illegal memory access": BLOCKING,
     "uncorrectable ECC error": Advice(
         "nvidia-smi -q -d ECC",
         "",
@@ -192,15 +192,15 @@ _BY_TEXT: Final = {
     "] . unexpected pos ": _FULL_DISK,
     "srcIndex < srcSelectDimSize": _INDEX,
     "index out of bounds": _INDEX,
-    "device-side assert": _BLOCKING,
+    "device-side assert": BLOCKING,
     "CUBLAS_STATUS_NOT_INITIALIZED": Advice(
         "nvidia-smi on that host",
         "",
         "see how full the GPU is",
         "cuBLAS found no room for its workspace, or an earlier kernel had failed already",
     ),
-    "Memory access fault by GPU": _SERIAL,
-    "HSA_STATUS_ERROR_EXCEPTION": _SERIAL,
+    "Memory access fault by GPU": SERIAL,
+    "HSA_STATUS_ERROR_EXCEPTION": SERIAL,
     "reason :GPU Hang": Advice(
         "dmesg on that host",
         "",

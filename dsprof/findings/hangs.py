@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.absent import (
+    OF_STACKS,
     advice_on,
     is_outside,
     is_sure,
@@ -32,7 +33,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lingering import at_exit
-from dsprof.findings.mismatched import ALIKE, OF_STACKS, mismatch
+from dsprof.findings.mismatched import ALIKE, mismatch
 from dsprof.findings.quotes import quoted
 from dsprof.findings.timeouts import (
     all_in_one_call,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Class, Severity
+from dsprof.findings.absent import OF_STACKS
 from dsprof.findings.ends import step_span, when
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
@@ -31,9 +32,6 @@ _SAVES: Final = Advice(
     "",
     "called on every rank",
     "a save of sharded states waits for all ranks: one that calls it alone waits for ever",
-)
-OF_STACKS: Final = Advice(
-    "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
 )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
 from dsprof.findings.advice import (
+    FRAGMENTS,
     change,
     fewer_workers,
     half_micro_batch,
@@ -126,9 +127,6 @@ _EVALUATION_MEMORY: Final = (
         "a few steps, True",
         "predictions of all batches stay on the GPU otherwise",
     ),
-)
-_FRAGMENTS: Final = Advice(
-    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
 )
 
 
@@ -286,7 +284,7 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if cures == _EVALUATION_MEMORY:
         return cures
     if _fragmented(message):
-        return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
+        return (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
     return cures
 
 
@@ -323,7 +321,7 @@ def _step_memory(facts: Facts) -> tuple[Advice, ...]:
         *higher_stage(facts),
         *change(facts, key, "cpu", "keeps the optimizer's states in the host's memory"),
         Advice("optimizer", "", "one with smaller states", "8-bit Adam or Adafactor keep less"),
-        _FRAGMENTS,
+        FRAGMENTS,
     )
 
 
@@ -349,7 +347,7 @@ def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
         *half_micro_batch(facts),
         Advice("activation checkpointing", "", "on", why),
         *higher_stage(facts),
-        _FRAGMENTS,
+        FRAGMENTS,
     )
 
 
