@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from dsprof.analysis.ahead import forwards
@@ -12,6 +11,7 @@ from dsprof.events import Class, Severity
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.places import look_into
 from dsprof.findings.thresholds import (
     HOST_BOUND_CRITICAL,
     HOST_BOUND_FORWARDS,
@@ -22,7 +22,6 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.units import format_seconds, format_share
 
-_STEPS: Final = 40  # looked at, evenly spread; more would change nothing
 _RANKS: Final = 8
 #: Counter of `dsprof.events.GPU`: percent of the time in which at least one kernel ran.
 _BUSY: Final = "utilization"
@@ -119,11 +118,8 @@ _ADVICE: Final = (
 @once
 def _forwards(facts: Facts) -> pd.DataFrame:
     """Those of some of the steps and ranks, see `forwards`."""
-    steps = facts.steps
-    which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
-    known = sorted(facts.run.phases["rank"].dropna().unique().tolist())
-    some = known[:: max(1, -(-len(known) // _RANKS))]
-    return forwards(facts.run.moments(steps.iloc[which], ranks=some))
+    steps, ranks = look_into(facts, _RANKS)
+    return forwards(facts.run.moments(steps, ranks=ranks))
 
 
 @once

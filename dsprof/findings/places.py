@@ -160,16 +160,22 @@ def _last(found: pd.DataFrame) -> str:
     return str(ends.idxmax()) if ends.max() >= _END * ends.sum() else ""
 
 
-def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:
-    """Those of some of the steps that findings are about."""
+def look_into(facts: Facts, most: int) -> tuple[pd.DataFrame, list[int]]:
+    """Some of the steps that findings are about, and at most so many ranks: enough for what is
+    alike in all, of which single moments are read."""
     steps = facts.steps
     which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
     if facts.engine is not None:  # every second step may always be the same one of a turn
         which = np.sort(np.random.default_rng(0).permutation(len(steps))[: len(which)])
     known = sorted(facts.run.phases["rank"].dropna().unique().tolist())
-    some = {*known[:: max(1, -(-len(known) // _RANKS))], *ranks}
+    return steps.iloc[which], known[:: max(1, -(-len(known) // most))]
+
+
+def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:
+    """Those of some of the steps that findings are about."""
+    steps, some = look_into(facts, _RANKS)
     look = Run.moments if facts.engine is None else turns
-    moments = look(facts.run, steps.iloc[which], ranks=some, outer=not inside)
+    moments = look(facts.run, steps, ranks={*some, *ranks}, outer=not inside)
     if not ranks:
         return _own(gaps(moments, inside))
     late = moments["rank"].isin(ranks)
