@@ -40,8 +40,7 @@ def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
 
 def saving_in_mean(facts: Facts) -> float:
     """Seconds of saving that the mean step holds, where the clock tells that."""
-    inside = saving_inside(facts, facts.steps)
-    return float(np.average(inside, weights=weights_of(facts.steps))) if len(inside) else 0.0
+    return _mean(facts, saving_inside(facts, facts.steps))
 
 
 def waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
@@ -60,10 +59,12 @@ def _waits(facts: Facts) -> pd.Series[float]:
 
 def waiting_in_mean(facts: Facts) -> float:
     """The same of the mean step."""
-    steps = facts.steps
-    return (
-        float(np.average(waiting(facts, steps), weights=weights_of(steps))) if len(steps) else 0.0
-    )
+    return _mean(facts, waiting(facts, facts.steps))
+
+
+def _mean(facts: Facts, seconds: Floats) -> float:
+    """Of the steps that statistics are of."""
+    return float(np.average(seconds, weights=weights_of(facts.steps))) if len(seconds) else 0.0
 
 
 def without_saving(facts: Facts) -> float:
