@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -200,32 +201,29 @@ def _by_the_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
     rows = told[told["record"] < table["record"].max()] if out else told[:0]
     if rows.empty or float(rows["took"].sum()) > 1.01 * out:
         return None
-    covered, until = float(table["covers"].sum()), _over(facts, told)
+    covered, (until, _) = float(table["covers"].sum()), _over(facts, told)
     if len(until) > len(rows):  # behind the last bar, too
         rows, covered = until, float(steps_made(facts))
     return Taken(rows, _in_steps(covered), float(rows["took"].sum()) / covered)
 
 
-def _over(facts: Facts, told: pd.DataFrame) -> pd.DataFrame:
-    """Those of `told` that were made when the Trainer said that its training was over."""
+def _over(facts: Facts, told: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Those of `told` that were made when the Trainer said that its training was over, and how many
+    seconds it said that this took; none if it did not."""
     ends = of_kind(facts.run.told, Kind.METRIC, "train_runtime")
     if ends.empty:
-        return told[:0]
+        return told[:0], math.inf
     last = ends.iloc[-1]
     here = told["segment"].eq(last["segment"]) & told["source"].eq(last["source"])
-    return where(told, here & (told["record"] < last["record"]))
+    return where(told, here & (told["record"] < last["record"])), float(last["seconds"])
 
 
 def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
     """Of all the time that the Trainer says its training took, without a price for each step: how
     many steps a resumed one made it does not say."""
-    ends = of_kind(facts.run.told, Kind.METRIC, "train_runtime")
-    if ends.empty:
-        return None
-    last = ends.iloc[-1]
-    rows = _over(facts, told)
-    share = float(rows["took"].sum()) / float(last["seconds"])
-    among = f"of the {format_seconds(last['seconds'])} that the whole training took"
+    rows, seconds = _over(facts, told)
+    share = float(rows["took"].sum()) / seconds
+    among = f"of the {format_seconds(seconds)} that the whole training took"
     return Taken(rows, among, share=share) if 0 < share < 1 else None
 
 
