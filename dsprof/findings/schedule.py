@@ -72,7 +72,7 @@ def _sureness(chunks: int | None) -> tuple[Confidence, str]:
 
 def _proof(facts: Facts) -> tuple[Evidence, ...]:
     """The lines that tell the layout."""
-    told = of_kind(facts.run.events, Kind.CONFIG)
+    told = of_kind(facts.run.told, Kind.CONFIG)
     told = told[told["name"].isin(_TOLD_BY) & told["value"].notna()]
     told = told.drop_duplicates("name", keep="last").head(4)
     lines = (row for _, row in told.iterrows())
