@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
@@ -31,9 +33,8 @@ def gpu_throttled(facts: Facts) -> list[Finding] | str:
             severity=severity,
             title=f"{who} runs below its clock in {format_share(found.share)} of its samples: "
             f"{found.why}",
-            summary=f"{found.count:,} of {found.of:,} samples of it say so{_hottest(found)}. Of "
-            f"{found.devices:,} sampled GPUs it is held back most; where there are others, they "
-            "wait for it at each collective.",
+            summary=f"{found.count:,} of {found.of:,} samples of it say so{_hottest(found)}."
+            + _OF_SEVERAL.format(found.devices) * (found.devices > 1),
             ranks=() if found.rank is None else (found.rank,),
             evidence=(row_evidence(found.row, f"{found.row['name']}: {found.why}"),),
             advice=(
@@ -46,6 +47,11 @@ def gpu_throttled(facts: Facts) -> list[Finding] | str:
             ),
         )
     ]
+
+
+_OF_SEVERAL: Final = (
+    " Of {:,} sampled GPUs it is held back most; the others wait for it at each collective."
+)
 
 
 def _hottest(found: Throttling) -> str:

@@ -59,6 +59,7 @@ def test_gpu_samples_of_a_recording_are_judged(tmp_path: Path) -> None:
     found = one(load(tmp_path), "gpu-throttled")
     assert found.severity is Severity.CRITICAL
     assert found.title.startswith("The GPU of rank 3 runs below its clock in 100 %")
+    assert found.summary == "10 of 10 samples of it say so."
 
 
 def test_a_log_cannot_tell_of_throttling() -> None:
