@@ -47,7 +47,7 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     severity = grade(share, GATHER_STALL_WARNING, GATHER_STALL_CRITICAL)
     if severity is None and not often:
         return []
-    return [_gather_finding(facts, stall, exact, severity or Severity.WARNING, broken)]
+    return [_gather_finding(facts, stall, exact, severity, broken)]
 
 
 def stall_seconds(facts: Facts) -> float:
@@ -83,13 +83,14 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
 
 
 def _gather_finding(
-    facts: Facts, stall: float | None, exact: bool, severity: Severity, broken: pd.DataFrame
+    facts: Facts, stall: float | None, exact: bool, severity: Severity | None, broken: pd.DataFrame
 ) -> Finding:
     share = facts.share(stall)
     times = f"{len(broken):,} times" if len(broken) > 1 else "once"
     title, said = f"ZeRO-3 lost its trace of modules {times}: it then prefetches no parameters", ""
+    if severity is not None:
+        title = f"{format_share(share or 0.0)} of a step is spent gathering ZeRO-3 parameters"
     if stall is not None and share is not None:
-        title = f"{format_share(share)} of a step is spent gathering ZeRO-3 parameters"
         said = f"Gathering takes {format_seconds(stall)} per step. "
         if not exact:
             said += (
@@ -104,7 +105,7 @@ def _gather_finding(
         )
     return Finding(
         rule="zero3-gather-stall",
-        severity=severity if exact or stall is None else Severity.WARNING,
+        severity=severity if severity and exact else Severity.WARNING,
         title=title,
         summary=said.strip(),
         share=share,

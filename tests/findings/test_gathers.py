@@ -55,6 +55,15 @@ def test_a_broken_prefetch_is_found_without_a_price() -> None:
     assert found.evidence[0].text == "Invalidate trace cache @ step 7"
 
 
+def test_a_broken_prefetch_is_the_finding_where_gathering_takes_little() -> None:
+    rows = [problem("prefetch-broken", "Invalidate trace cache", step=3 + n) for n in range(5)]
+    run = run_of(steps(10, WELL | {"forward_fetch_wait": 0.02}, 1.2) + rows, zero_stage=3)
+    found = one(run, "zero3-gather-stall")
+    assert found.title.startswith("ZeRO-3 lost its trace of modules 5 times")
+    assert "Gathering takes 20.0 ms per step" in found.summary
+    assert found.severity is Severity.WARNING
+
+
 def test_the_module_that_a_trace_broke_at_is_no_step_that_was_counted() -> None:
     losses = "".join(f"{{'loss': {n}.5, 'learning_rate': 1e-05, 'epoch': 0.0}}\n" for n in (3, 2))
     line = "Invalidate trace cache @ step 391: expected module 25, but got module 5"
