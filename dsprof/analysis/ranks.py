@@ -263,9 +263,10 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     ways = [_by_work(seconds[:, :, :own]), _by_all_work(seconds, own)] if own else []
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
-    lasts = [(last, way) for way in ways if (last := way.last()) and last.delay >= 0]
+    lasts = [(last, way) for way in ways if (last := way.last())]
     beside = 0.0 if rest is None else rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
-    found = [(felt, way) for last, way in lasts if (felt := _felt(seconds, own, beside, last))]
+    felt = [(_felt(seconds, own, beside, last), way) for last, way in lasts]
+    found = [(last, way) for last, way in felt if last and last.delay >= 0]
     if not found:
         return None
     enough = (1 - _AWAITS) * max(last.delay for last, _ in found)
