@@ -39,9 +39,14 @@ def loading(facts: Facts) -> Advice:
 def compiling(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> int:
     """In how many of the steps that stick out (`rows` of `steps`) graphs are compiled; 0 unless in
     most of them and in few others."""
-    compiled = _counts(facts, steps, _COMPILED) > 0
+    compiled = compiles(facts, steps)
     among = int(compiled[rows].sum())
     return among if 2 * among >= len(rows) and int(compiled.sum()) <= 2 * among else 0
+
+
+def compiles(facts: Facts, steps: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether graphs are compiled in each of these steps."""
+    return _counts(facts, steps, _COMPILED) > 0
 
 
 def is_compiling(among: int, rows: npt.NDArray[np.intp]) -> str:

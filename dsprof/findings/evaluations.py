@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from dsprof.analysis.checkpoints import happened_in
 from dsprof.analysis.rates import seconds_apart
 from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.events import Kind
+from dsprof.findings.anew import compiles
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Finding, less_sure
 from dsprof.findings.saves import saving, steps_made, without_saving
 from dsprof.findings.thresholds import (
     EVALUATION_CRITICAL,
@@ -161,21 +163,36 @@ def _recorded(facts: Facts) -> list[Finding]:
         else "They are in most steps: whether they generate, score or evaluate, the recording "
         "cannot tell."
     )
-    return [
-        Finding(
-            rule="evaluation-stall",
-            severity=severity,
-            title=f"{what} {format_share(share)} of {of}",
-            summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
-            f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
-            share=share,
-            seconds_per_step=cost,
-            phase=EVALUATION,
-            evidence=phase_evidence(_phases(facts)),
-            advice=LESS_OFTEN if is_rare else _LARGER,
-            gain=promise(cost) if is_rare else None,
-        )
-    ]
+    found = Finding(
+        rule="evaluation-stall",
+        severity=severity,
+        title=f"{what} {format_share(share)} of {of}",
+        summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
+        f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
+        share=share,
+        seconds_per_step=cost,
+        phase=EVALUATION,
+        evidence=phase_evidence(_phases(facts)),
+        advice=LESS_OFTEN if is_rare else _LARGER,
+        gain=promise(cost) if is_rare else None,
+    )
+    return [_may_compile(found) if _is_where_graphs_are_compiled(facts) else found]
+
+
+def _is_where_graphs_are_compiled(facts: Facts) -> bool:
+    """Whether most of the time of evaluations is in steps that compile graphs: the first one of a
+    compiled model compiles its own.
+    """
+    took = evaluating_in(facts, facts.steps)
+    return bool(2 * took[compiles(facts, facts.steps)].sum() > took.sum())
+
+
+def _may_compile(found: Finding) -> Finding:
+    why = (
+        "most of it is in steps in which torch.compile compiles graphs, which may be those of the "
+        "evaluation and are then compiled once"
+    )
+    return replace(less_sure(found, "low", why), gain=None)
 
 
 _FEWER: Final = "without backward and optimizer more samples fit, and fewer batches are run"

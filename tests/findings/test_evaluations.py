@@ -192,6 +192,20 @@ def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_une
     assert silent(run, "unaccounted-time")
 
 
+@pytest.mark.parametrize(("compiling", "confidence"), [(5, "low"), (3, "high")])
+def test_of_an_evaluation_that_may_compile_its_graphs_no_gain_is_promised(
+    compiling: int, confidence: str
+) -> None:
+    rows = [phase(name, step, took) for step in range(1, 13) for name, took in WELL.items()]
+    rows += [phase("evaluation", 5, 9.0), phase("evaluation", 10, 0.1)]
+    more = {5: 9.0, 10: 0.1}
+    rows += [metric("step_seconds", step, 1.0 + more.get(step, 0.0)) for step in range(1, 13)]
+    rows.append(metric("compilations", compiling, 1))
+    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), RULE)
+    assert (found.confidence, found.gain is None) == (confidence, confidence == "low")
+    assert ("torch.compile" in found.summary) == (confidence == "low")
+
+
 def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> None:
     """GRPO and PPO generate so; nothing is to be left out then."""
     found = one(recorded(0.5, 1.5), RULE)
