@@ -62,22 +62,18 @@ _HELD: Final = re.compile(
     r"([\d.]{1,12} [KMGT]?i?B) already allocated; .{1,60}; "
     r"([\d.]{1,12} [KMGT]?i?B) reserved in total"
 )
-_IN_STEP: Final = (
-    "Its traceback passes through step(): the optimizer's states and its update asked for it, not "
-    "activations. "
-)
-_IN_SETUP: Final = (
-    "Its traceback passes through the set-up of the optimizer: its states and the master weights "
-    "asked for it, before any batch. "
-)
-_IN_MOVE: Final = (
-    "Its traceback passes through the move of the model to the GPU, before any batch: parameters "
-    "asked for it, not activations. "
-)
 _MOVES: Final = "_configure_distributed_model"  #: DeepSpeed's function that moves the model
-_IN_EVALUATION: Final = (
-    "Its traceback passes through an evaluation: training itself did not ask for it. "
-)
+#: What the traceback of a failure may pass through, and what that tells.
+_PLACES: Final = {
+    "move": "Its traceback passes through the move of the model to the GPU, before any batch: "
+    "parameters asked for it, not activations. ",
+    "setup": "Its traceback passes through the set-up of the optimizer: its states and the master "
+    "weights asked for it, before any batch. ",
+    "evaluation": "Its traceback passes through an evaluation: training itself did not ask for "
+    "it. ",
+    "step": "Its traceback passes through step(): the optimizer's states and its update asked for "
+    "it, not activations. ",
+}
 #: PyTorch does not know itself in a container with numbers of its own: where it names no "this
 #: process", the one with a number may be itself.
 _OTHERS: Final = re.compile(r"\bProcess (\d{1,10}) has ([\d.]{1,12} [KMGT]?i?B) memory in use")
@@ -151,7 +147,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=said_of(row) + (f": it was refused {asked}" if host and asked else ""),
             summary=(f"It asked for {asked} more{of}. " if asked and not host else "")
-            + _said_of_place(facts.run, row)
+            + _PLACES.get(_place(facts.run, row), "")
             + _said_of_others(message)
             + (_FRAGMENTED if _fragmented(message) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
@@ -243,20 +239,13 @@ def _size(text: str) -> float:
     return size(text) or 0.0
 
 
-def _said_of_place(run: Run, row: pd.Series[Any]) -> str:
-    """What the traceback passes through tells of who asked for the memory."""
+def _place(run: Run, row: pd.Series[Any]) -> str:
+    """Who asked for the memory, as one of `_PLACES`: what the traceback passes through; else ""."""
     if _OF_NCCL.search(str(row["text"])):
         return ""  # the first collective is called there too, for buffers of its own
-    if _inside(run, row, "raised_in_setup"):
-        return _IN_MOVE if _inside(run, row, "raised_in_setup", _MOVES) else _IN_SETUP
-    return (_IN_STEP if _inside(run, row, "raised_in_step") else "") + (
-        _IN_EVALUATION if _inside(run, row, "raised_in_evaluation") else ""
-    )
-
-
-def _of_optimizer(run: Run, row: pd.Series[Any]) -> bool:
-    """Whether the optimizer asked for the memory, at its set-up or at a step."""
-    return any(_inside(run, row, name) for name in ("raised_in_setup", "raised_in_step"))
+    if _inside(run, row, "raised_in_setup", _MOVES):
+        return "move"
+    return next((one for one in _PLACES if _inside(run, row, f"raised_in_{one}")), "")
 
 
 def _inside(run: Run, row: pd.Series[Any], name: str, text: str = "") -> bool:
@@ -273,11 +262,7 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _of_full_host(facts, str(row["text"]))
     if _full_before(facts, row):
         return _other_process()
-    cures = _step_memory(facts) if _of_optimizer(facts.run, row) else _gpu_memory(facts)
-    if _inside(facts.run, row, "raised_in_setup", _MOVES):
-        cures = _parameter_memory(facts)
-    elif _inside(facts.run, row, "raised_in_evaluation"):
-        cures = _EVALUATION_MEMORY
+    cures = _cures(facts, _place(facts.run, row))
     message = _message(facts.run, row)
     if _said_of_others(message):
         return (_SHARED, *cures)
@@ -286,6 +271,14 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if _fragmented(message):
         return (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
     return cures
+
+
+def _cures(facts: Facts, place: str) -> tuple[Advice, ...]:
+    if place == "move":
+        return _parameter_memory(facts)
+    if place == "evaluation":
+        return _EVALUATION_MEMORY
+    return _step_memory(facts) if place in ("setup", "step") else _gpu_memory(facts)
 
 
 def for_host_memory(facts: Facts) -> tuple[Advice, ...]:
@@ -298,7 +291,7 @@ def _host_memory(facts: Facts) -> tuple[Advice, ...]:
         Advice(
             "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
         ),
-        *fewer_workers(facts, "each worker holds its own batches"),
+        *fewer_workers(facts),
         *offload_less(facts),
     )
 
