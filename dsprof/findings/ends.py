@@ -159,11 +159,11 @@ def untold_among(run: Run, row: pd.Series[Any]) -> int:
     return launches if launches > mine["segment"].nunique() else 0
 
 
-def said_untold(launches: int) -> str:
-    """That, and the choice that was made."""
+def why_untold(launches: int) -> str:
+    """The reason for a low confidence, and the choice that was made."""
     return (
-        f"Nothing shows to which of {launches:,} launches it belongs: its file has no time and no "
-        "step. It is assumed to belong to the last: low confidence."
+        f"nothing shows to which of {launches:,} launches it belongs, since its file has no time "
+        "and no step. It is assumed to belong to the last"
     )
 
 
@@ -271,7 +271,9 @@ def ranks_of(row: pd.Series[Any]) -> tuple[int, ...]:
 def said_among_others(run: Run, row: pd.Series[Any]) -> str:
     """Whether the last launch shows other failures, and how it is known that this was the first."""
     launches = untold_among(run, row)
-    return said_untold(launches) if launches else _said_first(run, row) + _said_later(run)
+    if launches:
+        return f"Low confidence: {why_untold(launches)}."
+    return _said_first(run, row) + _said_later(run)
 
 
 def _said_first(run: Run, row: pd.Series[Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -24,14 +23,14 @@ from dsprof.findings.ends import (
     first_failure,
     gave_up,
     last_launch,
-    said_untold,
     step_span,
     untold_among,
     when,
+    why_untold,
 )
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
 from dsprof.findings.lingering import at_exit
 from dsprof.findings.mismatched import ALIKE, mismatch
 from dsprof.findings.quotes import quoted
@@ -127,10 +126,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     else:
         found = _timed_out(facts, row, rows)
     launches = untold_among(facts.run, row)
-    if launches:
-        said = f"{found.summary} {said_untold(launches)}"
-        found = replace(found, summary=said, confidence="low")
-    return [found]
+    return [less_sure(found, "low", why_untold(launches)) if launches else found]
 
 
 def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Finding:
@@ -142,7 +138,7 @@ def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Findi
         summary="The other recorded ranks ended meanwhile: they left early, or had waited in "
         "another collective. Medium confidence: recordings do not say which.",
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
+        evidence=_lines(rows),
         advice=(ALIKE, OF_STACKS),
         confidence="medium",
     )
@@ -184,7 +180,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
+        evidence=_lines(rows),
         advice=(
             *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
             *((ALIKE,) if not is_outside(facts, absent) else ()),
@@ -226,16 +222,17 @@ def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Findin
         "one to another, or a GPU did not finish its work before it. Medium confidence: these "
         "lines do not say which.",
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
+        evidence=_lines(rows),
         advice=(_OF_PATHS, by if first else _more_of(facts, rows)),
         confidence="medium",
     )
 
 
-def _said(row: pd.Series[Any]) -> str:
-    """What a rank says that it waited in; where that is cut off, that it waited."""
-    said = quoted(row["text"], 200)
-    return "a collective timed out, whose name is cut off" if said == _CUT else said
+def _lines(rows: pd.DataFrame) -> tuple[Evidence, ...]:
+    """What ranks say that they waited in; where that is cut off, that they waited."""
+    cut = {_CUT: "a collective timed out, whose name is cut off"}
+    said = ((row, quoted(row["text"], 200)) for _, row in rows.head(4).iterrows())
+    return tuple(row_evidence(row, cut.get(text, text)) for row, text in said)
 
 
 def _missed(rows: pd.DataFrame) -> Finding:
@@ -293,7 +290,7 @@ def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
         "confidence: these lines do not say which, nor whether another rank was the cause.",
         ranks=ranks,
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
+        evidence=_lines(rows),
         advice=(
             Advice("py-spy dump --pid", "", "of each rank, while it hangs", "shows who holds what"),
             Advice(

@@ -257,7 +257,8 @@ def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
 
     apart = said(source="errors.txt")
     assert apart.confidence == "low"
-    assert "Nothing shows to which of 2 launches it belongs" in apart.summary
+    assert "Low confidence: nothing shows to which of 2 launches it belongs" in apart.summary
+    assert "Medium confidence" not in apart.summary
     for placed in (
         said(source="1.log"),
         said(source="errors.txt", at=pd.Timestamp(2024, 5, 6)),
