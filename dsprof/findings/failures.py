@@ -53,14 +53,15 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
     row = row if who is None else who.failure
     text = str(row["text"]) if pd.notna(row["text"]) else ""
-    killed = (signal_of(row) or signal_behind(row)) == "SIGKILL"
+    signal = signal_of(row) or signal_behind(row) or ""
+    kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
     return [
         Finding(
             rule="rank-died",
             severity=Severity.CRITICAL,
             title=said_of(row) + _message(row, text),
             summary=said_among_others(facts.run, row)
-            + _of_signal(row)
+            + _of_signal(row, signal)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)
             + _OF_SSH * of_ssh(row)
@@ -73,8 +74,8 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             steps=step_span(row),
             evidence=evidence_of(facts.run, row, who)
             + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),)),
-            advice=not_yet_debugged(facts, cures(_kind(row), text))
-            + (for_host_memory(facts) if killed else ()),
+            advice=not_yet_debugged(facts, cures(kind, text))
+            + (for_host_memory(facts) if signal == "SIGKILL" else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )
     ]
@@ -136,17 +137,11 @@ def _message(row: pd.Series[Any], text: str) -> str:
     return f": {quoted(text, 160)}" if text else ""
 
 
-def _of_signal(row: pd.Series[Any]) -> str:
+def _of_signal(row: pd.Series[Any], signal: str) -> str:
     """What a signal mostly comes of, and that an exit code stands for it."""
-    name = signal_of(row) or signal_behind(row)
-    code = "" if signal_of(row) or not name else _STANDS_FOR.format(row["value"], name)
-    return code + _MOSTLY.get(name or "", "")
-
-
-def _kind(row: pd.Series[Any]) -> str:
-    """By which its cures are found: a bus error is mostly a full /dev/shm."""
-    bus_error = (signal_of(row) or signal_behind(row)) == "SIGBUS"
-    return "shm-full" if bus_error else str(row["kind"])
+    stands_for = signal and not signal_of(row)
+    code = _STANDS_FOR.format(row["value"], signal) if stands_for else ""
+    return code + _MOSTLY.get(signal, "")
 
 
 def _follows(row: pd.Series[Any], text: str) -> bool:
