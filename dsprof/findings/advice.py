@@ -147,11 +147,12 @@ def higher_stage(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("zero_optimization.stage", now, to, why),)
 
 
-def fewer_workers(facts: Facts, why: str) -> tuple[Advice, ...]:
+def fewer_workers(facts: Facts) -> tuple[Advice, ...]:
     """Fewer workers of data loaders, unless a recording shows that there are none."""
     workers = facts.run.config.get("data_workers")
     if facts.run.is_recording and not workers:
         return ()
+    why = "each worker holds its own batches"
     return (Advice("DataLoader(num_workers=...)", str(workers or ""), "fewer", why),)
 
 

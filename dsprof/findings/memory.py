@@ -196,7 +196,7 @@ def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
             steps=span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"host memory: {format_share(share)}"),),
             advice=(
-                *fewer_workers(facts, "each worker holds its own batches"),
+                *fewer_workers(facts),
                 *offload_less(facts),
             ),
         )
