@@ -169,16 +169,23 @@ def _for_late_stage(facts: Facts) -> list[str]:
     return [said]
 
 
+_LONGER: Final = 1.005  #: of what both are told as, in three digits
+
+
 def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
     stages, micro_batches = facts.layout.stages or 1, facts.layout.micro_batches or 1
     chunks = facts.layout.chunks or 1
     interleaved = f", interleaved in {chunks} chunks each," if chunks > 1 else ""
+    of_it = (
+        f"{format_seconds(ideal)} of the wait here is that bubble, "
+        f"{format_seconds(seconds - ideal)} is not"
+        if seconds > _LONGER * ideal
+        else f"the wait here, {format_seconds(seconds)}, is no longer than that bubble"
+    )
     return (
         f"{stages} stages and {micro_batches} micro-batches{interleaved} idle "
         f"{format_share(bubble_share(stages, micro_batches, chunks))} of their time even when "
-        f"balanced, (p-1)/({'v' if chunks > 1 else ''}m+p-1): "
-        f"{format_seconds(min(ideal, seconds))} of the wait here is that bubble, "
-        f"{format_seconds(max(0.0, seconds - ideal))} is not."
+        f"balanced, (p-1)/({'v' if chunks > 1 else ''}m+p-1): {of_it}."
     )
 
 

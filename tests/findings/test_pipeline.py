@@ -34,6 +34,7 @@ def test_a_wait_as_long_as_the_bubble_of_p_and_m_is_called_a_bubble() -> None:
         "a pipeline bubble, not the network"
     )
     assert "44 % of their time even when balanced" in found.summary  # 4 / (5 + 4)
+    assert "the wait here, 800 ms, is no longer than that bubble" in found.summary
     assert silent(run, "pipeline-imbalance")
 
 
