@@ -63,7 +63,7 @@ def _keep(
     by_rule[kept.rule] = replace(
         kept, severity=_worse(kept, other), advice=_both(first.advice, second.advice)
     )
-    summary = f"{other.summary} Its cause is that of {kept.rule}, which tells the same time."
+    summary = f"{other.summary} This time is counted in {kept.rule}, too: its cause is the same."
     by_rule[other.rule] = replace(other, severity=Severity.INFO, summary=summary)
 
 

@@ -45,7 +45,7 @@ def test_a_rank_that_is_late_from_some_step_on_is_told_with_the_slowdown_alone()
     assert "slowdown" in warned(run)
     assert "straggler-rank" not in warned(run)
     note = one(run, "straggler-rank")
-    assert "Its cause is that of slowdown" in note.summary
+    assert "This time is counted in slowdown, too" in note.summary
 
 
 def test_a_rank_that_is_late_in_all_steps_is_told_beside_those_in_which_it_is_later() -> None:
@@ -93,7 +93,7 @@ def test_input_that_is_late_in_few_steps_is_told_as_such_and_not_as_steps_that_a
         rows += [phase("data", step, 0.01 + more), phase("forward", step, 0.95)]
     run = run_of(rows, world_size=1)
     assert warned(run) == ["data-bound"]
-    assert "Its cause is that of data-bound" in one(run, "step-spikes").summary
+    assert "This time is counted in data-bound, too" in one(run, "step-spikes").summary
 
 
 def test_memory_that_grows_is_told_before_steps_that_become_much_longer_meanwhile() -> None:
