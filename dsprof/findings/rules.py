@@ -158,12 +158,14 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     for facts in each:
         last = doubted(bounded(last, facts), facts)
     _file("healthy", last, found, silent)
-    quoted = set(run.problems["text"]) if run.counted else ()
-    said = [unnumbered(one, quoted) for one in found] if run.counted else found
-    said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
+    if run.counted:
+        quoted = set(run.problems["text"])
+        found = [unnumbered(one, quoted) for one in found]
+    if judged.is_megatron_alone:
+        found = [for_megatron(one) for one in found]
     if judged.is_torch_alone:
-        said = [for_nemo(one) if judged.is_nemo else for_others(one) for one in said]
-    return _verdict_first(sorted(said, key=_cost)), silent
+        found = [for_nemo(one) if judged.is_nemo else for_others(one) for one in found]
+    return _verdict_first(sorted(found, key=_cost)), silent
 
 
 def _told_once(found: list[Finding], facts: Facts) -> list[Finding]:
