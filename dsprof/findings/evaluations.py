@@ -157,7 +157,7 @@ def _recorded(facts: Facts) -> list[Finding]:
     is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
     what = "Evaluating takes" if is_rare else "Forwards without a backward take"
     of = "the training time" if facts.engine is None else f"a step of engine {facts.engine}"
-    where = (
+    around = (
         "Code of the script around them is not included."
         if is_rare
         else "They are in most steps: whether they generate, score or evaluate, the recording "
@@ -168,7 +168,7 @@ def _recorded(facts: Facts) -> list[Finding]:
         severity=severity,
         title=f"{what} {format_share(share)} of {of}",
         summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
-        f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
+        f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {around}",
         share=share,
         seconds_per_step=cost,
         phase=EVALUATION,

@@ -57,8 +57,8 @@ _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
     title="This recording shows no optimizer step: nothing can be said about speed",
-    summary="It was stopped before the first step ended, or the optimizer that steps is none that "
-    "dsprof.attach found or was given. dsprof attach finds a model without an engine when its "
+    summary="It was stopped before the first step ended, or dsprof.attach neither found nor was "
+    "given the optimizer that steps. dsprof attach finds a model without an engine when its "
     "optimizer first steps, and so records it from the second step on.",
 )
 

@@ -213,10 +213,10 @@ def _that_hold_it(known: pd.DataFrame) -> list[str]:
     return list(known.index[: int((so_far < 1 - WORTH_NAMING).sum()) + 1])
 
 
-def _named(timers: list[str], most: int = 3) -> str:
-    """Timers in words; of many, the smallest are only counted."""
-    if len(timers) > most:
-        timers = [*timers[: most - 1], f"{len(timers) - most + 1} more timers"]
+def _named(timers: list[str]) -> str:
+    """Timers in words; of many, all but the two largest are only counted."""
+    if len(timers) > 3:
+        timers = [*timers[:2], f"{len(timers) - 2} more timers"]
     return listed(timers)
 
 
@@ -337,15 +337,8 @@ def _at_least(facts: Facts) -> str:
 def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
     if len(facts.run.comm) or facts.is_torch_alone:
         return ()
-    why = "times each collective"
-    return (
-        Advice(
-            "comms_logger.enabled",
-            shown(facts, "comms_logger.enabled"),
-            "true, for a few steps",
-            why,
-        ),
-    )
+    key = "comms_logger.enabled"
+    return (Advice(key, shown(facts, key), "true, for a few steps", "times each collective"),)
 
 
 _BETWEEN_STEPS: Final = (
