@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
@@ -167,8 +169,7 @@ def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Findin
             severity=severity,
             title=f"GPU memory is {format_share(share)} full",
             summary=f"The peak of {worst['name']} is {format_bytes(float(worst['bytes']))} of "
-            f"{format_bytes(limit)}. The next longer batch may not fit, and the allocator begins "
-            "to flush its cache.",
+            f"{format_bytes(limit)}. {_outlook(rows, worst, limit)}",
             ranks=tuple(int(rank) for rank in full.index),
             steps=span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"{worst['name']}: {format_bytes(worst['bytes'])}"),),
@@ -178,6 +179,19 @@ def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Findin
             ),
         )
     ]
+
+
+def _outlook(rows: pd.DataFrame, worst: pd.Series[Any], limit: float) -> str:
+    """What comes of it: what PyTorch reserved and never gave out at once is room for more."""
+    same = rows["rank"].isna() if pd.isna(worst["rank"]) else rows["rank"].eq(worst["rank"])
+    given = rows["bytes"][rows["name"].eq("max_allocated") & same.fillna(False)].max()
+    if "reserved" not in str(worst["name"]) or not given < MEMORY_WARNING * limit:
+        return "The next longer batch may not fit, and the allocator begins to flush its cache."
+    return (
+        f"Tensors took {format_bytes(float(given))} of that at most: the rest is the allocator's "
+        "cache, which longer batches use, too. Where its pieces are too small for them, it is "
+        "flushed first, which takes time."
+    )
 
 
 def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:

@@ -33,6 +33,16 @@ def test_a_card_that_is_93_percent_full_is_a_warning() -> None:
     assert found.severity is Severity.WARNING
     assert found.title == "GPU memory is 93 % full"
     assert found.ranks == (0,)
+    assert "The next longer batch may not fit" in found.summary
+
+
+def test_the_cache_of_the_allocator_is_room_for_a_longer_batch() -> None:
+    rows = [memory("max_reserved", 3, bytes=75 * GIB), memory("max_allocated", 3, bytes=60 * GIB)]
+    found = one(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
+    assert "Tensors took 60.0 GiB of that at most: the rest is the allocator's cache" in (
+        found.summary
+    )
+    assert "may not fit" not in found.summary
 
 
 def test_a_gaudi_that_its_trainers_dicts_show_nearly_full_is_told() -> None:
