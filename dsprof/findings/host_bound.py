@@ -57,7 +57,7 @@ def host_bound(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=idle.seconds if idle else None,
             phase="forward" if together else None,
-            evidence=_lines(_forwards(facts)),
+            evidence=_lines(_forwards(facts)) if together else (),
             advice=_ADVICE,
             gain=promise(idle.seconds) if idle else None,
             confidence="low" if idle is None else "high" if together else "medium",
@@ -78,9 +78,8 @@ def _why(facts: Facts) -> str:
     looked = _forwards(facts)
     if len(looked) < HOST_BOUND_FORWARDS:
         return ""
-    if not _together(facts):
-        return _ELSEWHERE
-    return _SEEN.format(f"{len(looked):,}", format_share(looked["at_once"].mean()))
+    seen = _SEEN.format(int(looked["at_once"].sum()), len(looked))
+    return seen + (_EITHER if _together(facts) else _ELSEWHERE)
 
 
 _TITLE: Final = "The GPUs have nothing to run for at least {} of each step, while it computes"
@@ -89,12 +88,12 @@ _SAMPLED: Final = (
     "At least one kernel runs in {} of the time (NVML, mean of {:,} samples), though only {} of a "
     "step is spent where none need run."
 )
-_SEEN: Final = (
-    "In {1} of {0} forwards the GPU has nothing left to do when the host ends them: the host "
-    "launches kernels no faster than the GPU runs them, or waits for the GPU inside (a number that "
-    "is read, nonzero(), a mask that is looked at). "
+_SEEN: Final = "In {:,} of {:,} forwards the GPU has nothing left to do when the host ends them"
+_EITHER: Final = (
+    ": the host launches kernels no faster than the GPU runs them, or waits for the GPU inside (a "
+    "number that is read, nonzero(), a mask that is looked at). "
 )
-_ELSEWHERE: Final = "At the end of forward the host is ahead: it is not there that the GPUs wait. "
+_ELSEWHERE: Final = "; in the others the host is ahead: it is not there that the GPUs wait. "
 _NO_SAMPLES: Final = "How long the GPU idles is unknown: there are no samples of how busy it is."
 _ADVICE: Final = (
     Advice(
