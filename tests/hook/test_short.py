@@ -39,12 +39,13 @@ def _found(folder: Path) -> dict[str, Finding]:
 def test_a_rank_that_is_late_by_a_third_in_each_of_20_steps_is_named(
     told: dict[str, list[dict[str, Any]]], found: dict[str, dict[str, Finding]]
 ) -> None:
-    """On a busy machine it is late by more: at most by what steps take beyond the others' sleep."""
+    """On a busy machine it is late by more, at most by what steps take beyond the others' sleep, and
+    less is waited for it where the other rank is delayed, too."""
     late = found["late"]["straggler-rank"]
     assert late.ranks == (1,)
     assert late.phase == "forward"
     assert late.seconds_per_step is not None
-    assert 0.7 * LATE < late.seconds_per_step < max(rank["beyond"] for rank in told["late"])
+    assert 0.5 * LATE < late.seconds_per_step < max(rank["beyond"] for rank in told["late"])
 
 
 def test_of_ranks_whose_steps_differ_by_chance_none_is_named(
