@@ -39,8 +39,9 @@ def _found(folder: Path) -> dict[str, Finding]:
 def test_a_rank_that_is_late_by_a_third_in_each_of_20_steps_is_named(
     told: dict[str, list[dict[str, Any]]], found: dict[str, dict[str, Finding]]
 ) -> None:
-    """On a busy machine it is late by more, at most by what steps take beyond the others' sleep, and
-    less is waited for it where the other rank is delayed, too."""
+    """On a busy machine it is late by more, at most by what steps take beyond the others' sleep;
+    where the other rank is delayed, too, less is waited for it.
+    """
     late = found["late"]["straggler-rank"]
     assert late.ranks == (1,)
     assert late.phase == "forward"
