@@ -142,7 +142,7 @@ METRICS: Final = {
     "forward_percent": "DeeperSpeed's %forward",
     "backward_percent": "DeeperSpeed's %backward",
     "data_iterators": "iterators of data loaders that were made in this step",
-    "compilations": "graphs that torch.compile compiled in this step",
+    "compilations": "frames of code that torch.compile compiled in this step",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
 }

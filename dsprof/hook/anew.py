@@ -43,7 +43,10 @@ class Anew:
 
 
 def _compiled() -> int:
-    """How many graphs `torch.compile` has compiled so far; 0 if the compiler is not loaded."""
+    """How many frames of code `torch.compile` has compiled so far; 0 if it is not loaded.
+
+    Its count of graphs lacks those of a model under DDP, into which it cannot look from outside.
+    """
     utils = sys.modules.get("torch._dynamo.utils")
-    stats = getattr(utils, "counters", {}).get("stats") or {}
-    return int(stats.get("unique_graphs", 0))
+    frames = getattr(utils, "counters", {}).get("frames") or {}
+    return int(frames.get("total", 0))

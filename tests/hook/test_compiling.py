@@ -69,11 +69,15 @@ def test_where_nobody_sees_how_long_a_compiled_optimizer_took_a_step_has_no_clas
     assert any(row.path == "step" for row in rows.spans) == seen
 
 
-def test_a_recording_knows_in_which_steps_graphs_are_compiled(compiled: Path) -> None:
-    """The second is of an optimizer that has its momenta."""
-    for kind in ("method", "lambda"):
-        (rows,) = folder(compiled / kind)
-        assert rows.metric("compilations") == {1: 1, 2: 1}
+@pytest.mark.parametrize("kind", ["method", "lambda", "DDP"])
+def test_a_recording_knows_in_which_steps_code_is_compiled(compiled: Path, kind: str) -> None:
+    """In the second step an optimizer has its momenta, and a reducer its buckets. Of a model under
+    DDP, PyTorch counts no graphs."""
+    results = told(compiled)[kind]
+    assert results["watched"]["losses"] == results["plain"]["losses"]
+    (rows,) = folder(compiled / kind)
+    assert [row.step for row in rows.steps] == list(range(1, STEPS + 1))
+    assert list(rows.metric("compilations")) == [1, 2]
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)

@@ -15,8 +15,8 @@ import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
-KINDS = ("all", "method", "lambda", "found", "before", "in place", "in place, DDP")
-REPLICATED = ("found", "in place, DDP")
+KINDS = ("all", "method", "lambda", "found", "before", "in place", "in place, DDP", "DDP")
+REPLICATED = ("found", "in place, DDP", "DDP")
 
 
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
@@ -34,11 +34,13 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
         attach()
     net = model(kind)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+    if kind == "DDP":
+        net = torch.compile(net, backend=backend)
     if kind not in {"found", "before"}:
         attach(net, optimizer)
     if "in place" in kind:
         net.compile(backend=backend)
-    ways = {"method": optimizer.step, "all": None, "in place": None, "in place, DDP": None}
+    ways = dict.fromkeys(("all", "in place", "in place, DDP", "DDP")) | {"method": optimizer.step}
     made_step = ways.get(kind, lambda: optimizer.step())  # noqa: PLW0108 - as jobs compile it
     step = torch.compile(made_step, backend=backend) if made_step else optimizer.step
     if kind == "before":
