@@ -297,8 +297,21 @@ def _search(handle: Handle) -> None:
 
 def _tell_of_nothing() -> None:
     """Say that what trained was not found, unless `dsprof attach` looks at all ranks itself."""
-    if os.environ.get("RANK", "0") == "0" and "DSPROF_LAUNCH" not in os.environ:
+    if _speaks() and "DSPROF_LAUNCH" not in os.environ:
         say(f"dsprof: no step was recorded ({UNSEEN})")
+
+
+def _tell_of_another(place: Path) -> None:
+    """Say so where the script names another folder than the `dsprof attach` that started it."""
+    meant, mine = os.environ.get("DSPROF_OUT"), place.absolute()
+    elsewhere = meant and Path(meant).absolute() not in (mine, *mine.parents)
+    if elsewhere and _speaks() and "DSPROF_LAUNCH" in os.environ:
+        say(f"dsprof: nothing goes into {meant}: the script names another folder, {place}")
+
+
+def _speaks() -> bool:
+    """Whether this rank says what concerns all."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def is_attached() -> bool:
@@ -367,6 +380,7 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
     with ExitStack() as unless_it_starts:
         unless_it_starts.callback(recorder.close)
         recorder.start()
+        _tell_of_another(place)
         recorder.begin_anew = partial(_begin_anew, place)
         unless_it_starts.pop_all()
     _active.has_recorded = True

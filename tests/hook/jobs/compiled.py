@@ -32,10 +32,8 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
     handles: list[Any] = []
     if kind == "found":
         attach()
-    net = model(kind)
+    net = model(kind, backend)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
-    if kind == "DDP":
-        net = torch.compile(net, backend=backend)
     if kind not in {"found", "before"}:
         attach(net, optimizer)
     if "in place" in kind:
@@ -77,8 +75,9 @@ def counted() -> tuple[list[Any], Any]:
     return made, backend
 
 
-def model(kind: str) -> Any:
-    return DistributedDataParallel(job.model()) if kind in REPLICATED else job.model()
+def model(kind: str, backend: Any) -> Any:
+    net = DistributedDataParallel(job.model()) if kind in REPLICATED else job.model()
+    return torch.compile(net, backend=backend) if kind == "DDP" else net
 
 
 def losses_of(step: Any) -> tuple[list[str], list[str]]:
