@@ -317,10 +317,11 @@ def _coverage(paths: list[str], grammar: Grammar) -> Coverage:
 
 
 def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None) -> Run:
-    from dsprof.run import load
+    from dsprof.run import load, strings
     from dsprof.text.progress import reading
 
     keep_freed()
+    strings.of_python()
     with reading(_size_of(paths)) as progress:
         return load(paths, parsers=parsers or (), link=link, progress=progress)
 

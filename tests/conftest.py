@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 import dsprof
+from dsprof.run import strings
 from tests import commands
 from tests.loaded import sample
 
@@ -30,8 +31,11 @@ hypothesis.settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
-    """Collections of garbage are seldom: tests, and modules of tests, make much and few cycles."""
+    """Collections of garbage are seldom: tests, and modules of tests, make much and few cycles.
+    Strings are kept as commands keep them: see `tests.run.test_strings` for what others do.
+    """
     gc.set_threshold(50_000, 10, 10)
+    strings.of_python()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

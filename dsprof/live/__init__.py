@@ -78,7 +78,9 @@ def _headless(
 ) -> None:
     from dsprof.live import headless
     from dsprof.live.watch import Watch
+    from dsprof.run import strings
 
+    strings.of_python()
     watch = Watch(paths, parsers=parsers, link=link)
     try:
         if once:

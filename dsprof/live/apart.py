@@ -159,7 +159,9 @@ def main() -> None:
     pictures, *lines = (Connection(int(fd)) for fd in sys.argv[1:])
     every, options = pictures.recv()
     from dsprof.live.watch import Watch
+    from dsprof.run import strings
 
+    strings.of_python()
     try:
         watch = Watch(**options)
     except DsprofError as error:

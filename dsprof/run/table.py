@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dsprof.events import COLUMNS
 from dsprof.recording.table import distinct
+from dsprof.run.strings import TEXT
 
 WORDS: Final = ("kind", "name", "raw", "host", "source", "pattern", "timers")
 SURE: Final = ("segment", "engine", "record")  # never missing
@@ -82,8 +83,8 @@ def _integers(numbers: pd.Series[Any]) -> pd.Series[Any]:
 
 def _text(column: pd.Series[Any]) -> pd.Series[Any]:
     if not isinstance(column.dtype, pd.CategoricalDtype):
-        return column.astype("string").astype("str")
-    words = column.cat.categories.astype("str").array
+        return column.astype("string").astype(TEXT)
+    words = column.cat.categories.astype(TEXT).array
     codes = column.cat.codes.to_numpy()
     return pd.Series(words.take(codes, allow_fill=True), column.index, name=column.name)
 
