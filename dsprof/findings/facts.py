@@ -59,7 +59,8 @@ class Facts(Job):
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that are used for statistics."""
-        return main_steps(self.own_steps).drop(list(self.stuck_out))
+        steps = main_steps(self.own_steps)
+        return steps.drop(list(self.stuck_out)) if self.stuck_out else steps
 
     @cached_property
     def too_few(self) -> str | None:
@@ -234,7 +235,7 @@ class Facts(Job):
         """Phases of an average step in these classes, largest first."""
         assert self.breakdown is not None
         table = self.breakdown.phases
-        return table[table["class"].isin(classes)]
+        return where(table, [class_ in classes for class_ in table["class"]])
 
     @cached_property
     def windows(self) -> str:

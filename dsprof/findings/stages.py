@@ -60,8 +60,9 @@ def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
 
     None if no rank has any, or the ranks are no stages.
     """
-    own, stages = by_rank(facts, class_, name), facts.layout.stages or 0
-    return None if own is None or stages < 2 or len(own) % stages else own.reshape(stages, -1)
+    stages = facts.layout.stages or 0
+    own = by_rank(facts, class_, name) if stages > 1 else None
+    return None if own is None or len(own) % stages else own.reshape(stages, -1)
 
 
 def ranks_of(stage: int, stages: Numbers) -> tuple[int, ...]:

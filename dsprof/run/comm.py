@@ -9,14 +9,16 @@ shard of all_gather, the full input of reduce_scatter, the tensor itself otherwi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.ended import ended_by_others
-from dsprof.run.table import Numbers, among, keys, numbers, of_kind
+from dsprof.run.table import Numbers, among, keys, numbers, of_kind, tidy
 
 COLUMNS: Final = (
     "segment", "engine", "step", "steps", "rank", "op", "phase", "group", "bytes", "count",
@@ -57,6 +59,8 @@ def comm(
     Calls of a recorded process in a step that others have ended, and it has not, are left out.
     """
     rows = of_kind(events, Kind.COMM)
+    if rows.empty and calls is None:
+        return _none().copy()
     recorded = rows["pattern"].isna()
     if calls is not None:
         rows = rows[~(recorded & rows["step"].notna())]
@@ -64,6 +68,17 @@ def comm(
     elif recorded.any():
         rows = rows[~(recorded & ended_by_others(rows, events))]
         recorded = rows["pattern"].isna()
+    found = _joined(_told(rows, recorded, tables_suspect=tables_suspect), calls)
+    return _finished(found, _ranks(config))
+
+
+@cache
+def _none() -> pd.DataFrame:
+    rows = of_kind(tidy(pd.DataFrame()), Kind.COMM)
+    return _finished(_told(rows, rows["pattern"].isna(), tables_suspect=False), np.nan)
+
+
+def _told(rows: pd.DataFrame, recorded: pd.Series[bool], *, tables_suspect: bool) -> pd.DataFrame:
     total = of_a_table(rows)
     suspect = pd.Series(pd.NA, index=rows.index, dtype="str")
     found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
@@ -78,8 +93,12 @@ def comm(
         suspect=suspect.mask(total & tables_suspect, CUMULATIVE),
         caller=rows["text"].astype("category"),
     )
-    found = _joined(_differences(found), calls)
-    found["algbw"], found["busbw"] = _bandwidths(found, _ranks(config))
+    return _differences(found)
+
+
+def _finished(found: pd.DataFrame, world: float) -> pd.DataFrame:
+    """With bandwidths, where `world` ranks are in each call."""
+    found["algbw"], found["busbw"] = _bandwidths(found, world)
     return found[list(COLUMNS)].reset_index(drop=True)
 
 
@@ -113,9 +132,10 @@ def _joined(found: pd.DataFrame, calls: pd.DataFrame | None) -> pd.DataFrame:
     return together.astype({"op": "category", "source": "category"})
 
 
-def of_a_table(rows: pd.DataFrame) -> pd.Series[bool]:
+def of_a_table(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which rows sum up many calls."""
-    return rows["pattern"].astype("str").str.endswith(TABLE).fillna(False).astype(bool)
+    patterns = rows["pattern"].array.categories
+    return among(rows["pattern"], [one for one in patterns if one.endswith(TABLE)])
 
 
 def _differences(found: pd.DataFrame) -> pd.DataFrame:

@@ -306,10 +306,14 @@ class Run:
     def _steps(self) -> tuple[pd.DataFrame, pd.Series[float]]:
         """With them the sum of the timers of each."""
         _ = self.told, self.config, self._rows  # both threads ask for them
-        with ThreadPoolExecutor(1) as beside:  # of recordings both hold millions of rows
-            calls = beside.submit(lambda: (self.comm, self._rows.times if self._rows else None))
-            timed = self.phases
-            called, times = calls.result()
+        if self._rows is None:
+            timed, called, times = self.phases, self.comm, None
+        else:
+            rows = self._rows
+            with ThreadPoolExecutor(1) as beside:  # both hold millions of rows
+                calls = beside.submit(lambda: (self.comm, rows.times))
+                timed = self.phases
+                called, times = calls.result()
         return steps.steps(
             self.told,
             timed,
