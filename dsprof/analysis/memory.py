@@ -55,6 +55,8 @@ def growths(memory: pd.DataFrame, names: tuple[str, ...], least: int) -> list[Gr
     steps.
     """
     rows = memory[memory["name"].isin(names) & memory["step"].notna() & memory["bytes"].notna()]
+    if rows.empty:
+        return []
     parts = rows.groupby(["segment", "engine", "name", "rank"], observed=True, dropna=False)
     return [growth for key, part in parts if (growth := _growth(str(key[2]), key[3], part, least))]
 

@@ -77,6 +77,8 @@ def counted_skips(facts: Facts) -> Skips | None:
         of_engines = [_counted(facts, part) for _, part in launch.groupby("engine", sort=True)]
         return max(of_engines, key=lambda skips: skips.total / skips.of)
     engines = steps["engine"][steps["overflow"].notna()].unique()
+    if not len(engines):
+        return None
     flags = steps[steps["engine"].isin(engines)]
     flags = flags.assign(overflow=flags["overflow"].fillna(False).astype(bool))
     over = flags[flags["overflow"]]

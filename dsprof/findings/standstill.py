@@ -61,7 +61,10 @@ def _of_one_process(facts: Facts) -> pd.DataFrame:
     """The rates that the Trainer printed in the last launch; each host may print all of them."""
     rows = of_kind(facts.run.told, Kind.METRIC, "lr")
     rows = rows[rows["pattern"].astype("str").str.startswith("huggingface.")]
-    rows = rows[rows["value"].notna() & (rows["segment"] == facts.run.told["segment"].max())]
+    last = rows["segment"] == facts.run.told["segment"].max()
+    if not last.any():
+        return rows[:0]
+    rows = rows[rows["value"].notna() & last]
     whose = rows.groupby(["source", "host", "rank"], dropna=False, observed=True).ngroup()
     return where(rows, whose == 0)
 

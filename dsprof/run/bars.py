@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.pauses import lasting
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import STEP, among, of_kind, where
+from dsprof.run.table import STEP, among, of_kind, tidy, where
 from dsprof.units import format_seconds, format_share
 
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
@@ -42,8 +43,19 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     bar begins with the steps of another launch. So are evaluations, during which the bar's clock
     goes on: the Trainer says how long each took. What holds a pause has no mean step.
     """
-    table = evaluated(events)[list(_COLUMNS)]
-    return table.astype({"step": "Int64", "seconds": "float64", "covers": "float64"})
+    if not among(events["name"], _BAR).any():
+        return _none()
+    return _typed(evaluated(events))
+
+
+@cache
+def _none() -> pd.DataFrame:
+    return _typed(evaluated(tidy(pd.DataFrame())))
+
+
+def _typed(table: pd.DataFrame) -> pd.DataFrame:
+    kinds = {"step": "Int64", "seconds": "float64", "covers": "float64"}
+    return table[list(_COLUMNS)].astype(kinds)
 
 
 def steps_meant(events: pd.DataFrame) -> frozenset[float]:

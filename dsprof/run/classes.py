@@ -17,6 +17,7 @@ from dsprof.run.table import (
     among,
     keys,
     numbers,
+    of_part,
     places,
     plain,
     positions,
@@ -64,7 +65,7 @@ def class_seconds(
     found.iloc[broken] = np.nan
     if recorded:
         return found
-    found = _seen(found, run)
+    found = _seen(found, table)
     found = _with_calls(table, found, phases, at.of_rows, comm)
     found.iloc[broken] = np.nan
     return found
@@ -93,15 +94,15 @@ def _with_calls(
     return _unmix(found, moved, _sum(place[holds], own[holds], ranks))
 
 
-def _seen(found: pd.DataFrame, run: Codes) -> pd.DataFrame:
+def _seen(found: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Communication is unknown where its timers ran around next to nothing.
 
     Frameworks on top of DeepSpeed keep timers around reductions that the engine does
     itself; they read 0.00 or 0.01 ms.
     """
-    total = found.sum(axis=1).groupby(run).transform("sum")
     reduced = found[Class.COMMUNICATION].fillna(0.0)
-    empty = reduced.groupby(run).transform("sum") < SEEN * total
+    total = of_part(table, found.sum(axis=1))
+    empty = pd.Series(of_part(table, reduced) < SEEN * total, found.index)
     return found.assign(
         **{
             Class.COMMUNICATION: found[Class.COMMUNICATION].mask(empty),

@@ -26,6 +26,8 @@ def cumulative_comm_latency(events: pd.DataFrame, source: Source) -> Outcome:
     rows = of_kind(events, Kind.COMM)
     single = rows["pattern"].notna() & ~of_a_table(rows) & rows["seconds"].notna()
     rows = rows[single]
+    if rows.empty:
+        return events, None
     text = (
         "each latency is the total of all calls so far (DeepSpeed 0.18.3 and later); it was "
         "replaced by its increase over the call before, and bandwidths follow from that"

@@ -43,19 +43,17 @@ def initial_step_zero(events: pd.DataFrame, source: Source) -> Outcome:
     rows = events["step"] == 0
     taken = rows & among(events["pattern"], source.from_zero)
     rows &= ~events["segment"].isin(events.loc[taken, "segment"])
+    if not rows.any():
+        return events, None
     text = "the line with step=0 is printed when the engine is created and is no training step"
     fixed = events.assign(step=events["step"].mask(rows))
-    return (
-        (fixed, met("initial-step-zero", "repair", text, events[rows]))
-        if rows.any()
-        else (events, None)
-    )
+    return fixed, met("initial-step-zero", "repair", text, events[rows])
 
 
 def impossible_rates(events: pd.DataFrame, _: Source) -> Outcome:
     """Rates, and times of whole steps, that are zero, negative or infinite."""
     metrics = events["kind"] == Kind.METRIC
-    rates = metrics & events["name"].isin(RATES) & events["value"].notna()
+    rates = metrics & among(events["name"], RATES) & events["value"].notna()
     odd = rates & ~events["value"].between(0.0, FASTEST, inclusive="right")
     still = metrics & (events["name"] == "step_seconds") & (events["seconds"] == 0)
     text = "rates and step times that are zero, negative or infinite measure nothing: dropped"

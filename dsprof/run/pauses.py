@@ -26,6 +26,8 @@ def paces(table: pd.DataFrame) -> pd.Series[float]:
 
 def stamped_steps(table: pd.DataFrame) -> pd.Series[float]:
     """How many steps passed from one row with a time stamp to the next, missing for others."""
+    if table["at"].isna().all():
+        return pd.Series(np.nan, table.index)
     stamped = table[table["at"].notna()]
     passed = stamped.groupby(list(_PART))["step"].diff().astype("float64")
     return passed.where(passed > 0).reindex(table.index)
