@@ -11,6 +11,7 @@ from dsprof.analysis.breakdown import main_steps
 from dsprof.events import CLASSES, Class, Kind, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.growth import grown
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import EVIDENCE_STEPS, SLOWDOWN_WARNING
 from dsprof.units import format_seconds, format_share
@@ -48,8 +49,9 @@ def slower_launch(facts: Facts) -> list[Finding]:
             title=f"A step of launch {number} takes {format_share(now / was - 1)} longer than one "
             f"of launch {of}, which had the same layout",
             summary=f"{format_seconds(was)} per step became {format_seconds(now)} (medians of "
-            f"{len(before):,} and {len(last):,} steps).{_grown(before, last)} Medium confidence: "
-            "batch and layout are the same, but what else differs is not in this source.",
+            f"{len(before):,} and {len(last):,} steps).{_grown(facts, before, last)} Medium "
+            "confidence: batch and layout are the same, but what else differs is not in this "
+            "source.",
             steps=(int(last["step"].iloc[0]), int(last["step"].iloc[-1])),
             evidence=(step_proof(facts, _median(before)), step_proof(facts, _median(last))),
             advice=(
@@ -95,17 +97,12 @@ def _samples(steps: pd.DataFrame) -> float:
     return float(batch) if np.isfinite(batch) else 0.0
 
 
-def _grown(before: pd.DataFrame, last: pd.DataFrame) -> str:
-    """Which class of time grew most, where both tell it."""
-    known = [name for name in CLASSES if before[name].notna().any() and last[name].notna().any()]
-    if len(known) < 2:
-        return ""
-    grown = (last[known].fillna(0.0).mean() - before[known].fillna(0.0).mean()).clip(lower=0.0)
-    name, total = str(grown.idxmax()), float(grown.sum())
-    if not total:
-        return ""
-    what = "time no timer explains" if name == Class.OTHER else name
-    return f" Of what was added, {format_share(float(grown[name]) / total)} is {what}."
+def _grown(facts: Facts, before: pd.DataFrame, last: pd.DataFrame) -> str:
+    """What of a step grew, where both launches are told of the same classes: one that only one of
+    them times has not grown. Without saves there is no time of them.
+    """
+    told = [{name for name in CLASSES if steps[name].notna().any()} for steps in (before, last)]
+    return grown(facts, before, last) if told[0] ^ told[1] <= {Class.CHECKPOINT} else ""
 
 
 def _median(steps: pd.DataFrame) -> pd.Series:

@@ -20,6 +20,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
+from dsprof.findings.growth import grown
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
@@ -32,7 +33,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.findings.throughput import grown, look, too_few
+from dsprof.findings.throughput import look, too_few
 from dsprof.run.seldom import SELDOM
 from dsprof.units import format_seconds, format_share
 

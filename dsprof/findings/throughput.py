@@ -8,15 +8,14 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.chance import chance
-from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import Floats, Level, levels, without_spikes
-from dsprof.events import CLASSES, Class, Severity
+from dsprof.events import Class, Severity
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
+from dsprof.findings.growth import grown
 from dsprof.findings.lateness import late_in, waited
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
@@ -327,40 +326,3 @@ def _by_chance(seconds: Floats, found: list[Level], rise: _Rise) -> bool:
     """Whether the run's own noise makes such rises."""
     own = np.concatenate([np.full(level.stop - level.start, level.median) for level in found])
     return chance(seconds, seconds / own - 1, rise.after.start, rise.stop) > SLOWDOWN_CHANCE
-
-
-def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
-    """Which class of time grew most, or else which timer, where either is known."""
-    rise = float(after["seconds"].mean() - before["seconds"].mean())
-    if rise <= 0:  # steps that stick out hide it
-        return ""
-    known = [name for name in CLASSES if before[name].notna().any() or after[name].notna().any()]
-    more = after[known].fillna(0.0).mean() - before[known].fillna(0.0).mean()
-    name = str(more.idxmax()) if len(known) > 1 else Class.OTHER
-    if name != Class.OTHER:
-        return _of_what_was_added(float(more[name]) / rise, name)
-    timer, longer = _longest_grown(facts, before, after)
-    if longer >= WAITING_EXPLAINS * rise:
-        return _of_what_was_added(longer / rise, timer)
-    if len(known) > 1:
-        return _of_what_was_added(float(more[name]) / rise, "time no timer explains")
-    return " No single timer holds what grew." if timer else " The source does not time what grew."
-
-
-def _of_what_was_added(share: float, what: str) -> str:
-    return f" Of what was added, {format_share(min(share, 1.0))} is {what}."
-
-
-def _longest_grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str, float]:
-    """The timer that grew most and by how many seconds a step, saving apart; "" without any."""
-    was, now = (_own_seconds(facts, steps) for steps in (before, after))
-    more = now.sub(was, fill_value=0.0)
-    return (str(more.idxmax()), float(more.max())) if len(more) else ("", 0.0)
-
-
-def _own_seconds(facts: Facts, steps: pd.DataFrame) -> pd.Series[float]:
-    """Seconds a step of each timer without those inside it, the mean over the ranks."""
-    phases = apart_from_saves(main_phases(steps, facts.run.phases))
-    ranks = max(1, phases["rank"].nunique())
-    own: pd.Series[float] = phases.groupby(phases["name"].astype("str"))["self_seconds"].sum()
-    return own / (len(steps) * ranks)

@@ -35,6 +35,18 @@ def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
     assert [segments[proof.line] for proof in found.evidence] == [0, 1]
 
 
+def test_a_timer_of_no_class_of_its_own_is_named_where_it_is_what_grew() -> None:
+    slow = WELL | {"synchronize": 0.5}
+    run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, slow, 1.5)))
+    assert "Of what was added, 100 % is synchronize." in one(run, "slowdown").summary
+
+
+def test_a_class_that_only_one_launch_times_has_not_grown() -> None:
+    more = SLOW | {"data": 0.2}
+    run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, more, 1.7)))
+    assert "Of what was added" not in one(run, "slowdown").summary
+
+
 @pytest.mark.parametrize(
     "rows",
     [
