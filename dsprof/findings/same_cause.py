@@ -31,7 +31,7 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     than that input is; in which steps a rank is late, rather than that it is; that input is late,
     rather than that some steps are longer.
     """
-    stands = {one.rule: one for one in found}
+    stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
     late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
     if late and data and late.phase == "data" and facts.straggler:

@@ -6,7 +6,8 @@ from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.findings.finding import Finding
 from dsprof.run import Run
-from tests.findings.plants import memory, metric, one, phase, run_of, steps
+from tests.findings.plants import Row, config, memory, metric, one, phase, run_of, steps
+from tests.findings.test_launches import launched
 
 
 def warned(run: Run) -> list[str]:
@@ -18,6 +19,10 @@ def settings(found: Finding) -> list[str]:
 
 
 def late(count: int, behind: dict[int, float], always: float = 0.0) -> Run:
+    return run_of(lateness(count, behind, always), world_size=2)
+
+
+def lateness(count: int, behind: dict[int, float], always: float = 0.0) -> list[Row]:
     """Two ranks; in some steps rank 1 is late and rank 0 waits for it."""
     rows = []
     for step in range(1, count + 1):
@@ -30,7 +35,7 @@ def late(count: int, behind: dict[int, float], always: float = 0.0) -> Run:
                 phase("forward", step, 0.93 - always + own, rank),
                 phase("backward_allreduce", step, 0.05 + more - own, rank),
             ]
-    return run_of(rows, world_size=2)
+    return rows
 
 
 def test_a_rank_that_is_late_in_some_steps_is_told_with_these_steps_alone() -> None:
@@ -46,6 +51,15 @@ def test_a_rank_that_is_late_from_some_step_on_is_told_with_the_slowdown_alone()
     assert "straggler-rank" not in warned(run)
     note = one(run, "straggler-rank")
     assert "This time is counted in slowdown, too" in note.summary
+
+
+def test_so_is_one_that_is_late_in_a_launch_which_is_slower_than_the_one_before() -> None:
+    quick = steps(40, {"forward": 0.6, "backward_allreduce": 0.05}, 0.7, ranks=2)
+    later = lateness(80, dict.fromkeys(range(41, 81), 0.6))
+    world = config("world_size", 2)
+    run = run_of(launched(0, quick, world) + launched(1, later, world))
+    assert warned(run).count("slowdown") == 2
+    assert "This time is counted in slowdown, too" in one(run, "straggler-rank").summary
 
 
 def test_a_rank_that_is_late_in_all_steps_is_told_beside_those_in_which_it_is_later() -> None:
