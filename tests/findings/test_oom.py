@@ -295,6 +295,19 @@ def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
     ]
 
 
+def test_an_evaluation_inside_step_asks_for_memory_and_not_the_update(tmp_path: Path) -> None:
+    """As of a trainer whose `step` evaluates every so often."""
+    outer = '  File "train.py", line 9, in main\n    trainer.step()\n'
+    inner = '  File "/opt/venv/trl/trainer.py", line 41, in evaluation_loop\n    self.predict(x)\n'
+    refused = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    log = tmp_path / "run.log"
+    log.write_text("Traceback (most recent call last):\n" + outer + inner + refused)
+    found = one(load(log), "oom")
+    assert "passes through an evaluation: training itself did not ask for it" in found.summary
+    assert "step()" not in found.summary
+    assert found.advice[0].setting == "per_device_eval_batch_size"
+
+
 @pytest.mark.parametrize("who", ["", "[rank3]: "])
 def test_an_out_of_memory_message_that_was_broken_into_lines_keeps_its_size(who: str) -> None:
     run = run_of_text(
