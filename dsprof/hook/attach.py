@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
+from dsprof.hook import notices
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.last_words import tell
 from dsprof.hook.patches import Patches
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from typing import Self  # since 3.11
 
 _FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
-UNSEEN: Final = (
-    "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
-    "dsprof.attach(model, optimizer=optimizer) in the script records any other"
-)
 
 
 def _nobody() -> None:
@@ -287,31 +284,12 @@ def _search(handle: Handle) -> None:
         mine = _active.search is handle  # not in a process that was forked
         asked = handle.together is not None  # then `dsprof attach --pid` tells it itself
         if mine and not asked and search.trained and not (found or _active.has_recorded):
-            _tell_of_nothing()
+            notices.nothing_recorded()
 
     search = Search(attached, lost, handle.may_begin)
     search.start(handle.patches)
     _active.search = handle
     atexit.register(ends)
-
-
-def _tell_of_nothing() -> None:
-    """Say that what trained was not found, unless `dsprof attach` looks at all ranks itself."""
-    if _speaks() and "DSPROF_LAUNCH" not in os.environ:
-        say(f"dsprof: no step was recorded ({UNSEEN})")
-
-
-def _tell_of_another(place: Path) -> None:
-    """Say so where the script names another folder than the `dsprof attach` that started it."""
-    meant, mine = os.environ.get("DSPROF_OUT"), place.absolute()
-    elsewhere = meant and Path(meant).absolute() not in (mine, *mine.parents)
-    if elsewhere and _speaks() and "DSPROF_LAUNCH" in os.environ:
-        say(f"dsprof: nothing goes into {meant}: the script names another folder, {place}")
-
-
-def _speaks() -> bool:
-    """Whether this rank says what concerns all."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def is_attached() -> bool:
@@ -380,7 +358,7 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
     with ExitStack() as unless_it_starts:
         unless_it_starts.callback(recorder.close)
         recorder.start()
-        _tell_of_another(place)
+        notices.another_folder(place)
         recorder.begin_anew = partial(_begin_anew, place)
         unless_it_starts.pop_all()
     _active.has_recorded = True

@@ -25,7 +25,7 @@ from typing import Final
 
 from dsprof.errors import DsprofError
 from dsprof.hook import deaths
-from dsprof.hook.attach import UNSEEN
+from dsprof.hook.notices import UNSEEN
 from dsprof.hook.startup import startup
 from dsprof.output import tell
 from dsprof.recording import launches
