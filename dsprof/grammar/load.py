@@ -116,6 +116,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         starts=bool(table.pop("starts", False)),
         turn=bool(table.pop("turn", False)),
         alone=bool(table.pop("alone", False)),
+        window=int(table.pop("window", 0)),
         from_zero=bool(table.pop("from_zero", False)),
         first_epoch=int(table.pop("first_epoch", 0)),
         behind=bool(table.pop("behind", False)),

@@ -98,6 +98,7 @@ class Pattern:
     starts: bool
     turn: bool  # marks a turn of a loop around engines, whose own steps are parts of it
     alone: bool  # tells of its step alone, and not of those since the line before
+    window: int  # its times are means over the last so many steps; 0 if they are not
     from_zero: bool  # its steps count from 0: the one of that number was made
     first_epoch: int  # the number of the first one, where `step` counts from each epoch's start
     behind: bool  # not searched for: read where a record looks back for it (progress bars)

@@ -22,6 +22,7 @@ from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers
 from dsprof.run.from_launch import steps_from_launch
 from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
 from dsprof.run.maxima import maxima_of_parts
+from dsprof.run.overlapping import overlapping_windows
 from dsprof.run.repairs import Defect
 from dsprof.run.resumed import rates_of_all_steps
 from dsprof.run.step_timers import (
@@ -58,6 +59,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     initial_step_zero,
     several_batches,
     done_aside,
+    overlapping_windows,
     of_micro_batches,
     last_batch_alone,
     behind_evaluations,

@@ -7,7 +7,7 @@ doubt leaves them and says why they are not to be trusted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import pandas as pd
@@ -43,6 +43,7 @@ class Source:
     zero: Zero
     mixture: Mixture | None
     from_zero: Collection[str] = ()  # patterns whose steps count from 0
+    windows: Mapping[str, int] = field(default_factory=dict)  # of such patterns, in steps
     numbered: bool = True  # a step's number is the job's own, not a count of what was printed
 
 

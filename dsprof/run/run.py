@@ -129,6 +129,7 @@ class Run:
             self.zero,
             self._mixture,
             [one.id for one in self.grammar.patterns if one.from_zero],
+            {one.id: one.window for one in self.grammar.patterns if one.window},
             not self._facts.get("counted_steps"),
         )
 

@@ -334,16 +334,17 @@ def _number(config: Mapping[str, Any], name: str) -> float:
 
 
 def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
-    """The first rows of launches whose beginning the source shows: step 1, a later launch, a
-    recording, or a step after settings or a launcher's lines.
+    """The rows that hold the first step of a launch whose beginning the source shows: it is step 1,
+    of a later launch, recorded, or behind settings or a launcher's lines.
     """
     by = table.groupby(["segment", "engine"])["step"]
     window = by.transform(lambda step: step.diff().median()).fillna(1.0)
+    first = by.transform("min")
     settings = of_kind(events, Kind.CONFIG)
     begun = settings.groupby("segment")["line"].min().reindex(table["segment"]).to_numpy()
-    shown = (table["step"] <= window) | (table["segment"] > 0) | recorded
+    shown = (first <= window) | (table["segment"] > 0) | recorded
     shown |= begun < table["line"].to_numpy(float, na_value=np.nan)
-    return (shown & ~table.duplicated(["segment", "engine"])).astype(bool)
+    return (shown & (table["step"] - table["covers"] < first)).astype(bool)
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:

@@ -32,7 +32,7 @@ def test_epochs_that_count_from_1_have_no_steps_before_the_first() -> None:
 
 
 def test_a_loop_that_says_how_long_it_waits_for_data_is_bound_by_it_from_a_tenth_on() -> None:
-    text = "".join(LOGGER.format(epoch=0, turn=t, data=0.125) for t in range(10, 60, 5))
+    text = "".join(LOGGER.format(epoch=0, turn=t, data=0.125) for t in range(20, 220, 20))
     assert run_of_text(text).findings[0].title == "25 % of a step is waiting for input data"
 
 
@@ -47,7 +47,7 @@ def test_a_loop_that_times_waiting_for_data_alone_leaves_the_rest_of_a_step_unkn
     data: float, title: str
 ) -> None:
     """Waiting that rounds to zero is none: no timer that failed to measure."""
-    text = "".join(LOGGER.format(epoch=0, turn=t, data=data) for t in range(10, 60, 5))
+    text = "".join(LOGGER.format(epoch=0, turn=t, data=data) for t in range(20, 220, 20))
     run = run_of_text(text)
     assert run.findings[0].title == title
     assert run.findings[0].seconds_per_step is None
@@ -55,12 +55,12 @@ def test_a_loop_that_times_waiting_for_data_alone_leaves_the_rest_of_a_step_unkn
 
 
 def test_a_loop_s_lines_of_an_evaluation_are_no_steps() -> None:
-    text = LOGGER.format(epoch=0, turn=10, data=0.125)
+    text = LOGGER.format(epoch=0, turn=20, data=0.125)
     text += "Test:  [ 0/50]  eta: 0:00:05  loss: 2.0 (2.0)  time: 0.1008  data: 0.0042\n"
     text += "Test: Epoch: [0]  [ 20/50]  eta: 0:00:05  loss: 2.0 (2.0)  time: 9.0  data: 0.0042\n"
-    text += LOGGER.format(epoch=0, turn=20, data=0.125)
+    text += LOGGER.format(epoch=0, turn=40, data=0.125)
     run = run_of_text(text)
-    assert run.steps["step"].to_list() == [10, 20]
+    assert run.steps["step"].to_list() == [20, 40]
     assert run.steps["seconds"].to_list() == [0.5, 0.5]
 
 

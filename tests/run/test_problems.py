@@ -232,9 +232,8 @@ def test_an_optimizer_that_pytorchs_took_the_place_of_is_no_cause_of_a_later_fai
 def test_severity_follows_the_kind_unless_the_dialect_says(name: str, severity: str) -> None:
     row = problem(name, pattern="x.y")
     assert from_events(events([row]), grammar=grammar_with()).problems["severity"][0] == severity
-    own: Any = SimpleNamespace(
-        timers={}, patterns=(SimpleNamespace(id="x.y", severity="info", from_zero=False),)
-    )
+    pattern = SimpleNamespace(id="x.y", severity="info", from_zero=False, window=0)
+    own: Any = SimpleNamespace(timers={}, patterns=(pattern,))
     assert from_events(events([row]), grammar=own).problems["severity"][0] == "info"
 
 
@@ -292,7 +291,8 @@ def test_marks_that_belong_to_the_error_do_not_make_it_a_quotation(text: str) ->
 
 def test_a_model_that_is_not_saved_on_purpose_is_no_cause() -> None:
     own: Any = SimpleNamespace(
-        timers={}, patterns=(SimpleNamespace(id="x.y", severity="warning", from_zero=False),)
+        timers={},
+        patterns=(SimpleNamespace(id="x.y", severity="warning", from_zero=False, window=0),),
     )
     rows = [problem("checkpoint-failed", "Did not save", pattern="x.y"), problem("exit", value=1)]
     found = from_events(events(rows), grammar=own).problems
