@@ -19,6 +19,7 @@ from dsprof.findings.thresholds import (
     PREFETCH_BROKEN_LEAST,
     grade,
 )
+from dsprof.findings.traces import LEAVES, lost
 from dsprof.units import format_seconds, format_share
 
 
@@ -35,7 +36,7 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
         return "not a ZeRO-3 run"
     if facts.layout.world_size == 1:
         return "a single rank gathers from no other"
-    broken = facts.run.problems[facts.run.problems["kind"] == "prefetch-broken"]
+    broken = lost(facts.run)
     stall, exact = _gather_seconds(facts)
     often = _often(facts, len(broken))
     if stall is None and not often:
@@ -114,6 +115,7 @@ def _gather_finding(
         evidence=tuple(row_evidence(row, str(row["text"])) for _, row in broken.head(3).iterrows())
         + _gather_evidence(facts),
         advice=(
+            *((LEAVES,) if len(broken) else ()),
             *of_zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
             *of_zero(facts, "stage3_max_live_parameters", "2e9", "keeps fetched ones longer"),
             Advice(

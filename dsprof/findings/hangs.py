@@ -46,6 +46,7 @@ from dsprof.findings.timeouts import (
     size_of_job,
     was_first_call,
 )
+from dsprof.findings.traces import LEAVES, said_if_lost
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks
 
@@ -164,6 +165,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         "this source does not show. Medium confidence: these lines do not say which one."
     )
     surely = absent.empty or is_sure(facts, absent)
+    traces = said_if_lost(facts.run, inside) if absent.empty else ""
     sure = behind is not None and surely
     hung = "Training hung" if surely else "Training stood still"
     behind = missing if behind is None else behind
@@ -175,7 +177,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
         summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
-        f"{said_of_callers(callers(facts, rows))} {blame}"
+        f"{said_of_callers(callers(facts, rows))} {blame}{traces}"
         if absent.empty
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
@@ -183,6 +185,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         evidence=_lines(rows),
         advice=(
             *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
+            *((LEAVES,) if traces else ()),
             *((ALIKE,) if not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",

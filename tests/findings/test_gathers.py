@@ -53,6 +53,7 @@ def test_a_broken_prefetch_is_found_without_a_price() -> None:
         "ZeRO-3 lost its trace of modules 5 times: it then prefetches no parameters"
     )
     assert found.evidence[0].text == "Invalidate trace cache @ step 7"
+    assert found.advice[0].setting == "deepspeed.utils.set_z3_leaf_modules"
 
 
 def test_a_broken_prefetch_is_the_finding_where_gathering_takes_little() -> None:
