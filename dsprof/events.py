@@ -230,6 +230,14 @@ PROBLEMS: Final = {
     "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",
 }
 
+#: Variables of the environment that switch off a way which NCCL takes, where they are 1. What a
+#: process was given of them is the config `env.NAME`; what NCCL says it obeys is `NAME`.
+NCCL_SWITCHES: Final = {
+    "NCCL_P2P_DISABLE": "direct copies between the GPUs of a host",
+    "NCCL_SHM_DISABLE": "the memory that processes of a host share",
+    "NCCL_IB_DISABLE": "InfiniBand and RoCE between hosts",
+}
+
 #: Canonical configuration names (kind "config"; numbers in value, words in text).
 CONFIG: Final = {
     "framework": "deepspeed, megatron, nemo, gpt-neox, huggingface, deepspeed-chat, verl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from dsprof.events import NCCL_SWITCHES
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 
@@ -36,6 +37,7 @@ _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 #: What NCCL_DEBUG=INFO alone lets NCCL say, beside the variables it obeys.
 _NCCL_INFO: Final = ("network", "network_devices", "transport")
 
+_GIVEN: Final = "env."
 #: What the launcher hands to the shells of other hosts.
 _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 
@@ -102,6 +104,16 @@ def nccl_debug(facts: Facts, why: str) -> tuple[Advice, ...]:
     return () if told or looked else variable(facts, "NCCL_DEBUG", "INFO", why)
 
 
+def switched_off(facts: Facts) -> tuple[Advice, ...]:
+    """The ways that NCCL was told not to take, as a remedy for something else or a test."""
+    now, alone = _environment(facts), facts.layout.nodes == 1
+    return tuple(
+        Advice(name, "1", "0, unless what it cures comes back", f"1 switches off {what}")
+        for name, what in NCCL_SWITCHES.items()
+        if now.get(name) == "1" and not (alone and name == "NCCL_IB_DISABLE")
+    )
+
+
 def not_yet_debugged(facts: Facts, advice: tuple[Advice, ...]) -> tuple[Advice, ...]:
     """Without the advice to let NCCL say what it says already."""
     said = not nccl_debug(facts, "")
@@ -109,9 +121,13 @@ def not_yet_debugged(facts: Facts, advice: tuple[Advice, ...]) -> tuple[Advice, 
 
 
 def _environment(facts: Facts) -> dict[str, str]:
-    """What the launcher's command and NCCL itself tell of the variables they were given."""
+    """What the launcher's command, its script, a recording and NCCL itself tell of the variables
+    that they were given."""
     config = facts.run.config
     exported = dict(_EXPORT.findall(str(config.get("launch_command", ""))))
+    exported |= {
+        name[len(_GIVEN) :]: str(config[name]) for name in config if name.startswith(_GIVEN)
+    }
     obeyed = {name: str(value) for name, value in config.items() if name.startswith("NCCL_")}
     return exported | obeyed
 

@@ -9,7 +9,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import per_operation
-from dsprof.findings.advice import record
+from dsprof.findings.advice import record, switched_off
 from dsprof.findings.calls import call_words
 from dsprof.findings.causes import cause_of
 from dsprof.findings.evidence import phase_evidence, row_evidence
@@ -135,7 +135,7 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
             seconds_per_step=seconds,
             phase=str(table.index[0]) if len(table) else None,
             evidence=_timed_or_logged(facts, table, seconds + inside),
-            advice=(*(network.advice if network else ()), *cause.advice),
+            advice=(*_of_network(facts, network), *cause.advice),
             gain=cause.gain,
             confidence="high" if cause.known else "medium",
         )
@@ -152,6 +152,12 @@ def _network(facts: Facts) -> Finding | None:
     """What is wrong with the network itself: no setting of DeepSpeed cures that."""
     found = network_fallback(facts)
     return found[0] if isinstance(found, list) and found else None
+
+
+def _of_network(facts: Facts, network: Finding | None) -> tuple[Advice, ...]:
+    """What mends the network, or lets NCCL take all its ways, each setting once."""
+    advice = (*(network.advice if network else ()), *switched_off(facts))
+    return tuple({one.setting: one for one in reversed(advice)}.values())[::-1]
 
 
 def _more_unseen(facts: Facts) -> bool:
@@ -235,7 +241,7 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
             phase=str(table.index[0]),
             evidence=phase_evidence(table),
             advice=(
-                *(network.advice if network else ()),
+                *_of_network(facts, network),
                 *record(facts, "times every gather and how much of it is exposed"),
             ),
             confidence="medium",

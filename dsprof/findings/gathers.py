@@ -6,6 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.collectives import gathers
 from dsprof.events import Severity
+from dsprof.findings.advice import switched_off
 from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
@@ -116,6 +117,7 @@ def _gather_finding(
         + _gather_evidence(facts),
         advice=(
             *((LEAVES,) if len(broken) else ()),
+            *switched_off(facts),
             *of_zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
             *of_zero(facts, "stage3_max_live_parameters", "2e9", "keeps fetched ones longer"),
             Advice(

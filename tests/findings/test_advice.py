@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.events import NCCL_SWITCHES
 from dsprof.findings.advice import (
     bf16,
     change,
@@ -17,7 +18,7 @@ from dsprof.findings.advice import (
     shown,
 )
 from dsprof.findings.facts import Facts
-from tests.findings.plants import call, metric, one, phase, problem, run_of
+from tests.findings.plants import EXPOSED, call, metric, one, phase, problem, run_of, steps
 
 
 def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
@@ -131,6 +132,34 @@ def test_of_a_slow_link_nccl_has_said_its_paths() -> None:
     for told, asked in _TOLD:
         found = one(run_of(rows, link, world_size=2, **told), "slow-link")
         assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
+
+
+@pytest.mark.parametrize(
+    ("told", "advised"),
+    [
+        ({"env.NCCL_P2P_DISABLE": "1"}, ["NCCL_P2P_DISABLE"]),  # by a recording, or the script
+        ({"NCCL_SHM_DISABLE": "1"}, ["NCCL_SHM_DISABLE"]),  # by NCCL
+        ({"env.NCCL_P2P_DISABLE": "0"}, []),
+        ({"env.NCCL_IB_DISABLE": "1", "nodes": 2}, ["NCCL_IB_DISABLE"]),
+        ({"env.NCCL_IB_DISABLE": "1", "nodes": 1}, []),
+    ],
+)
+def test_a_way_of_nccl_that_is_switched_off_is_told_where_communication_holds_a_step_up(
+    told: dict[str, Any], advised: list[str]
+) -> None:
+    found = one(
+        run_of(steps(10, EXPOSED), world_size=2, zero_stage=1, **told), "communication-bound"
+    )
+    settings = [advice.setting for advice in found.advice]
+    assert [name for name in settings if name in NCCL_SWITCHES] == advised
+
+
+def test_infiniband_that_is_switched_off_is_told_once_where_sockets_show_it() -> None:
+    told: dict[str, Any] = {"nodes": 2, "network": "Socket", "NCCL_IB_DISABLE": "1"}
+    found = one(
+        run_of(steps(10, EXPOSED), world_size=16, zero_stage=1, **told), "communication-bound"
+    )
+    assert [advice.setting for advice in found.advice].count("NCCL_IB_DISABLE") == 1
 
 
 @pytest.mark.parametrize("rule", ["rank-died", "network-fallback"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.run import load
 from tests.hook.rows import Rows, folder
 
 pytest.importorskip("torch")
@@ -34,6 +35,16 @@ def recorded(out: Path, monkeypatch: pytest.MonkeyPatch, name: str, *entries: An
     told += entries
     recorder.close()
     return folder(out)[0]
+
+
+def test_a_recording_tells_which_ways_of_nccl_its_process_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    monkeypatch.delenv("NCCL_IB_DISABLE", raising=False)
+    recorded(tmp_path, monkeypatch, NEW)
+    told = {name: value for name, value in load(tmp_path).config.items() if "NCCL" in name}
+    assert told == {"env.NCCL_P2P_DISABLE": "1"}
 
 
 @pytest.mark.parametrize("name", [NEW, OLD])
