@@ -274,6 +274,7 @@ CONFIG: Final = {
     "accelerator": "cpu, cuda, npu, ...: what DeepSpeed or PyTorch has to compute on",
     "gpu": "UUID of the rank's GPU",
     "gpu_memory_bytes": "of one GPU",
+    "gpu_model": "what CUDA calls the GPU of the rank (column text)",
     "gpu_counters": "why there are none, where a recording has none",
     "phases_on": "gpu: phases are time on the device's stream; host: on the CPU that feeds it",
 }

@@ -26,6 +26,7 @@ from dsprof.findings.extremes import (
 from dsprof.findings.facts import COLLECTING, NO_COMMUNICATION, RANKS_UNTOLD, Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.late_stage import found_late, late_stage
+from dsprof.findings.models import other_model
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.thresholds import (
     STRAGGLER_ABOVE_CHANCE,
@@ -70,7 +71,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         return []
     said, more = _words(facts, late), more_backwards(facts, late)
     place = None if late.phase else place_of(facts, late.group)
-    garbage = _collects_garbage(facts, late)
+    garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
     return [
         Finding(
             rule="straggler-rank",
@@ -82,6 +83,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
             f"{said.median}. {said.lose} {_mostly(late, place)}"
             + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
+            + (other.said(len(late.group)) if other else "")
             + _other_work(late)
             + (f" {more.said}" if more else ""),
             share=share,
@@ -91,7 +93,10 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
             advice=garbage
-            or ((more.advice,) if more else (*_own_code(facts, late, place), node(facts, late))),
+            or (
+                *((other.advice(late.who),) if other else ()),
+                *((more.advice,) if more else (*_own_code(facts, late, place), node(facts, late))),
+            ),
             gain=_gain(facts, late),
             what_if=f"{late.who} were not late" if facts.replay else "",
         )

@@ -36,6 +36,7 @@ class Device(NamedTuple):
     number: int  # CUDA's device index
     uuid: str | None  # None if torch does not tell it, or for a MIG instance
     memory: int  # bytes
+    model: str
     cuda: Cuda
 
 
@@ -175,7 +176,8 @@ def device(environment: Mapping[str, str] = os.environ) -> Device | None:
         return None
     index = _in_use()
     told = torch.cuda.get_device_properties(index)
-    return Device(index, _uuid(told, index, environment), told.total_memory, _cuda(index))
+    uuid = _uuid(told, index, environment)
+    return Device(index, uuid, told.total_memory, told.name, _cuda(index))
 
 
 def _in_use() -> int:

@@ -31,6 +31,7 @@ class Gpu:
         unnamed = told.number if told.uuid is None else None
         self._sampler = Sampler(writer, folder, self._step, unnamed=unnamed)
         writer.config("gpu_memory_bytes", told.memory)
+        writer.config("gpu_model", told.model)
         if told.uuid:
             writer.config("gpu", told.uuid)
 
@@ -93,4 +94,5 @@ def came_late(writer: Writer) -> bool:
         return False
     writer.config("gpu", told.uuid or f"device {told.number}")
     writer.config("gpu_memory_bytes", told.memory)
+    writer.config("gpu_model", told.model)
     return True

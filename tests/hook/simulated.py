@@ -285,7 +285,7 @@ def _show_to_the_hook() -> None:
         Event, _RECORD, lambda: False, lambda: DEVICE.current.cuda_stream,
         lambda: DEVICE.current,
     )  # fmt: skip
-    vars(gpu)["device"] = lambda *_: Device(0, "GPU-simulated", 80 << 30, cuda)
+    vars(gpu)["device"] = lambda *_: Device(0, "GPU-simulated", 80 << 30, "simulated", cuda)
     told_of, prepares = groups.told_of, reducer.Reducer.__init__
 
     def on_gpu(self: Any, *args: Any) -> None:

@@ -1550,7 +1550,7 @@ def test_an_allocator_that_keeps_no_statistics_ends_no_recording(
         raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
 
     monkeypatch.setattr(memory, "memory_stats_as_nested_dict", pluggable)
-    found = gpu.Gpu(Device(0, None, 5, stream.cuda), timeline.writer, tmp_path)
+    found = gpu.Gpu(Device(0, None, 5, "H100", stream.cuda), timeline.writer, tmp_path)
     assert found.allocator() == {}
 
 
@@ -1559,9 +1559,9 @@ def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
 ) -> None:
     monkeypatch.setattr(gpu, "device", lambda: None)
     assert not gpu.came_late(timeline.writer)
-    monkeypatch.setattr(gpu, "device", lambda: Device(0, "GPU-ab", 5, stream.cuda))
+    monkeypatch.setattr(gpu, "device", lambda: Device(0, "GPU-ab", 5, "H100", stream.cuda))
     assert gpu.came_late(timeline.writer)
-    assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5}
+    assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5, "gpu_model": "H100"}
 
 
 def test_a_pytorch_that_would_ask_for_devices_is_not_asked_for_what_it_is_built(

@@ -33,7 +33,7 @@ class Event:
 
 
 CUDA = Cuda(Event, Event.record, lambda: False, lambda: 0, lambda: None)
-HOST = Device(0, "GPU-host", 1 << 30, CUDA)
+HOST = Device(0, "GPU-host", 1 << 30, "host", CUDA)
 
 
 def host(_: Any = None) -> Device:
