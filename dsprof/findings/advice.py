@@ -93,7 +93,7 @@ def clipping(facts: Facts, why: str) -> tuple[Advice, ...]:
 
 def variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:
     """Advice to set a variable of the environment; empty if it is so already."""
-    now = _environment(facts).get(name, "")
+    now = environment(facts).get(name, "")
     return () if now.lower() == to.lower() else (Advice(name, now, to, why),)
 
 
@@ -106,7 +106,7 @@ def nccl_debug(facts: Facts, why: str) -> tuple[Advice, ...]:
 
 def switched_off(facts: Facts) -> tuple[Advice, ...]:
     """The ways that NCCL was told not to take, as a remedy for something else or a test."""
-    now, alone = _environment(facts), facts.layout.nodes == 1
+    now, alone = environment(facts), facts.layout.nodes == 1
     return tuple(
         Advice(name, "1", "0, unless what it cures comes back", f"1 switches off {what}")
         for name, what in NCCL_SWITCHES.items()
@@ -120,7 +120,7 @@ def not_yet_debugged(facts: Facts, advice: tuple[Advice, ...]) -> tuple[Advice, 
     return tuple(one for one in advice if not (said and one.setting == "NCCL_DEBUG"))
 
 
-def _environment(facts: Facts) -> dict[str, str]:
+def environment(facts: Facts) -> dict[str, str]:
     """What the launcher's command, its script, a recording and NCCL itself tell of the variables
     that they were given."""
     config = facts.run.config

@@ -9,6 +9,7 @@ from dsprof.analysis.whatif import data_ready, quicker
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.anew import loading
+from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
@@ -259,6 +260,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
         "Offloading trades speed for memory."
         + (" The whole update runs there and is counted." if device else ""),
         (
+            *(more_threads(facts) if device else ()),
             Advice(
                 f"{key}.device",
                 str(device or ""),

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dsprof.events import NCCL_SWITCHES, Class
-from dsprof.hook import between
+from dsprof.events import Class
+from dsprof.hook import between, surroundings
 from dsprof.hook.anew import Anew
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.functional import Functional
@@ -48,7 +48,7 @@ class Recorder:
         self.folder, self.guard = folder, guard
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         header = _header(_launch() if shares_launch else _word())
-        header["config"] = _switches() | dict(config)
+        header["config"] = surroundings.config() | dict(config)
         if before:
             header["continues"] = before
         guard.who = f"dsprof: rank {header['rank']}"
@@ -211,11 +211,6 @@ class Recorder:
 
 def _nobody_attached() -> None:
     """The default `begin_anew`, for a recorder to which nothing is attached."""
-
-
-def _switches() -> dict[str, str]:
-    """What this process was given of `events.NCCL_SWITCHES`."""
-    return {f"env.{name}": os.environ[name] for name in NCCL_SWITCHES if name in os.environ}
 
 
 def folder(out: str | os.PathLike[str] | None) -> Path:

@@ -1,0 +1,30 @@
+"""What a process was given, as its recording tells it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from dsprof.hook import surroundings
+
+
+def test_variables_that_are_set_threads_and_cores_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("OMP_NUM_THREADS", "3"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    assert surroundings.config() == {
+        "env.OMP_NUM_THREADS": "3",
+        "cpu_threads": torch.get_num_threads(),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "local_ranks": 2,
+    }
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
+    assert "local_ranks" not in surroundings.config()
