@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -120,19 +121,32 @@ def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:
 def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
     """Seconds that ranks wait for one that saves while they do not: mean over ranks, by segment,
     engine and step.
+    """
+    return _waits_for(phases, lambda rows: _is_saving(rows) & ~_in_saves(rows))
 
-    In a hand-written loop rank 0 may save alone. The others then wait for it in their next
-    collective, so the wait is at most their exposed communication of that step.
+
+def waits_for_evaluations(phases: pd.DataFrame) -> pd.Series[float]:
+    """The same for one that evaluates while they do not, or longer than they do."""
+    return _waits_for(phases, lambda rows: (rows["name"] == EVALUATION).to_numpy(bool))
+
+
+def _waits_for(
+    phases: pd.DataFrame, doing: Callable[[pd.DataFrame], np.ndarray]
+) -> pd.Series[float]:
+    """In a hand-written loop rank 0 may do something alone. The others then wait for it in their
+    next collective, so the wait is at most their exposed communication of that step.
+
+    Args:
+        phases: of recorded ranks.
+        doing: which phases of a table are what it does.
     """
     step = [*STEP]
-    saving = phases[phases["class"] == Class.CHECKPOINT]
-    rows = within(saving.drop_duplicates(step), phases, *step)
+    rows = within(where(phases, doing(phases)).drop_duplicates(step), phases, *step)
     rows = rows[rows["rank"].notna()].astype(dict.fromkeys([*step, "rank"], "int64"))
+    in_calls = (rows["class"] == Class.COMMUNICATION).to_numpy(bool) & ~_in_saves(rows)
     own, held_up = (
-        rows[(rows["class"] == name) & ~_in_saves(rows)]
-        .groupby([*step, "rank"])["self_seconds"]
-        .sum()
-        for name in (Class.CHECKPOINT, Class.COMMUNICATION)
+        where(rows, chosen).groupby([*step, "rank"])["self_seconds"].sum()
+        for chosen in (doing(rows), in_calls)
     )
     each = pd.DataFrame({"own": own, "held_up": held_up}).fillna(0.0)
     behind = each["own"].groupby(step).transform("max") - each["own"]
@@ -142,7 +156,11 @@ def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
 
 def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
     """The phases without those of saves: a rank that writes for the others is no straggler."""
-    return where(phases, ~_in_saves(phases) & (phases["class"] != Class.CHECKPOINT).to_numpy(bool))
+    return where(phases, ~_in_saves(phases) & ~_is_saving(phases))
+
+
+def _is_saving(phases: pd.DataFrame) -> np.ndarray:
+    return (phases["class"] == Class.CHECKPOINT).to_numpy(bool)
 
 
 def _in_saves(phases: pd.DataFrame) -> np.ndarray:

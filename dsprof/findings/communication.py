@@ -12,6 +12,7 @@ from dsprof.analysis.collectives import per_operation
 from dsprof.findings.advice import record, switched_off
 from dsprof.findings.calls import call_words
 from dsprof.findings.causes import cause_of
+from dsprof.findings.evaluations import waiting_for_evaluations
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -251,10 +252,13 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
 
 def _named_elsewhere(facts: Facts) -> dict[str, float]:
     """Seconds per step of communication whose cause another finding names."""
+    late, later = late_seconds(facts), late_later(facts)
+    evaluating = waiting_for_evaluations(facts) - late - later  # who is late may be so by that
     parts = {
-        "of waiting for a late rank": late_seconds(facts),
+        "of waiting for a late rank": late,
         "of waiting for the input of another rank": input_seconds(facts),
-        "of waiting for a rank that became late": late_later(facts),
+        "of waiting for a rank that became late": later,
+        "of waiting for a rank that evaluates": max(evaluating, 0.0),
         "in small messages": small_seconds(facts),
         _GATHERING: stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
-from dsprof.analysis.checkpoints import happened_in
+from dsprof.analysis.checkpoints import happened_in, waits_for_evaluations
 from dsprof.analysis.rates import seconds_apart
 from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.events import Kind
@@ -18,7 +18,7 @@ from dsprof.findings.anew import compiles
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding, less_sure
-from dsprof.findings.saves import saving, steps_made, without_saving
+from dsprof.findings.saves import mean_of, saving, steps_made, without_saving
 from dsprof.findings.thresholds import (
     EVALUATION_CRITICAL,
     EVALUATION_WARNING,
@@ -116,11 +116,40 @@ def evaluating_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
 
 def evaluating_in(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What the time of each recorded step holds of evaluations, with what is of another class in
-    them."""
+    them, and what ranks wait for one that evaluates longer."""
     phases = main_phases(steps, facts.run.phases)
-    phases = phases[phases["name"] == EVALUATION]
-    each = phases.groupby("step")["seconds"].sum() / max(1, phases["rank"].nunique())
-    return steps["step"].map(each).fillna(0.0).to_numpy(dtype=float)
+    many = max(1, phases["rank"].nunique())
+    each = phases[phases["name"] == EVALUATION].groupby("step")["seconds"].sum() / many
+    own = steps["step"].map(each).fillna(0.0).to_numpy(dtype=float)
+    return own + _waiting(facts, steps)
+
+
+def waiting_for_evaluations(facts: Facts) -> float:
+    """What ranks wait in the mean step for one that evaluates longer than they do, or alone."""
+    return mean_of(facts, _waiting(facts, facts.steps))
+
+
+def _waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """The same of each step. What is no evaluation, because most steps hold it, a rank may be late
+    by: then its waits are of other rules."""
+    if not _is_rare(facts):
+        return np.zeros(len(steps))
+    found = _waits(facts)
+    at = pd.MultiIndex.from_frame(steps[found.index.names].astype("int64"))
+    return np.asarray(found.reindex(at).fillna(0.0), np.float64)
+
+
+@once
+def _waits(facts: Facts) -> pd.Series[float]:
+    return waits_for_evaluations(facts.run.phases)
+
+
+@once
+def _is_rare(facts: Facts) -> bool:
+    """Whether a recording has what it calls evaluation, and less than half of its steps hold it."""
+    phases = facts.run.phases
+    held = facts.steps["step"].isin(phases.loc[phases["name"] == EVALUATION, "step"])
+    return facts.run.is_recording and bool(held.any() and 2 * held.sum() < len(held))
 
 
 def _behind(facts: Facts, steps: pd.DataFrame) -> Floats:
@@ -147,14 +176,12 @@ def _phases(facts: Facts) -> pd.DataFrame:
 def _recorded(facts: Facts) -> list[Finding]:
     """What a recording calls evaluation, forwards without a backward, is one if it comes rarely:
     in most steps it may as well be generating, or scoring."""
-    cost = evaluating(facts)
+    waits, is_rare = waiting_for_evaluations(facts), _is_rare(facts)
+    cost = evaluating(facts) + waits
     share = facts.share(cost) or 0.0
     severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
         return []
-    phases = facts.run.phases
-    held = phases.loc[phases["name"] == EVALUATION, "step"]
-    is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
     what = "Evaluating takes" if is_rare else "Forwards without a backward take"
     of = "the training time" if facts.engine is None else f"a step of engine {facts.engine}"
     around = (
@@ -168,7 +195,9 @@ def _recorded(facts: Facts) -> list[Finding]:
         severity=severity,
         title=f"{what} {format_share(share)} of {of}",
         summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
-        f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {around}",
+        f"{format_seconds(facts.average or 0.0)} per step ({facts.windows})"
+        + (f", {format_seconds(waits)} of it as waiting for {_LONGER}" if waits else "")
+        + f". {around}",
         share=share,
         seconds_per_step=cost,
         phase=EVALUATION,
@@ -195,6 +224,7 @@ def _may_compile(found: Finding) -> Finding:
     return replace(less_sure(found, "low", why), gain=None)
 
 
+_LONGER: Final = "ranks that evaluate longer than others"
 _FEWER: Final = "without backward and optimizer more samples fit, and fewer batches are run"
 _LARGER: Final = (Advice("batches of forwards without a backward", "", "larger", _FEWER),)
 LESS_OFTEN: Final = (

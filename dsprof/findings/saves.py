@@ -40,7 +40,7 @@ def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
 
 def saving_in_mean(facts: Facts) -> float:
     """Seconds of saving that the mean step holds, where the clock tells that."""
-    return _mean(facts, saving_inside(facts, facts.steps))
+    return mean_of(facts, saving_inside(facts, facts.steps))
 
 
 def waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
@@ -59,10 +59,10 @@ def _waits(facts: Facts) -> pd.Series[float]:
 
 def waiting_in_mean(facts: Facts) -> float:
     """The same of the mean step."""
-    return _mean(facts, waiting(facts, facts.steps))
+    return mean_of(facts, waiting(facts, facts.steps))
 
 
-def _mean(facts: Facts, seconds: Floats) -> float:
+def mean_of(facts: Facts, seconds: Floats) -> float:
     """Of the steps that statistics are of."""
     return float(np.average(seconds, weights=weights_of(facts.steps))) if len(seconds) else 0.0
 

@@ -14,6 +14,7 @@ from dsprof.analysis.checkpoints import (
     calls_of_saves,
     held,
     saves,
+    waits_for_evaluations,
     waits_for_saves,
 )
 from dsprof.recording import Writer
@@ -292,6 +293,14 @@ def test_what_ranks_wait_for_the_one_that_saves_is_at_most_their_communication()
     longer = rows["self_seconds"].mask(rows["self_seconds"] == 0.4, 0.9)
     waited = waits_for_saves(rows.assign(self_seconds=longer))
     assert waited.to_dict() == pytest.approx({(0, 0, 7): 0.25})
+
+
+def test_what_ranks_wait_for_the_one_that_evaluates_longer_is_told_like_that_for_a_save() -> None:
+    shorter = {"step": 7, "rank": 1, "name": "evaluation", "class": "other", "self_seconds": 0.2}
+    rows = saving_alone().replace({"checkpoint": "evaluation"})
+    rows = pd.concat([rows, pd.DataFrame([shorter | {"segment": 0, "engine": 0}])])
+    assert waits_for_evaluations(rows).to_dict() == pytest.approx({(0, 0, 7): 0.15})
+    assert waits_for_saves(rows).empty
 
 
 def test_saves_and_the_calls_inside_them_are_told_from_other_phases() -> None:

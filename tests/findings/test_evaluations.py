@@ -206,6 +206,34 @@ def test_of_an_evaluation_that_may_compile_its_graphs_no_gain_is_promised(
     assert ("torch.compile" in found.summary) == (confidence == "low")
 
 
+def evaluating_alone(ranks: int) -> Run:
+    """41 recorded steps of 1 s; in each tenth rank 0 evaluates for 9 s more, which the others wait
+    in their next collective."""
+    rows = []
+    for step in range(1, 42):
+        took = 9.0 * (step % 10 == 0)
+        for rank in range(ranks):
+            rows.append(phase("forward", step, 0.95, rank))
+            rows.append(phase("reduce_grads", step, 0.05 + (took if rank else 0.0), rank))
+        rows += [phase("evaluation", step, took, 0)] if took else []
+        rows.append(metric("step_seconds", step, 1.0 + took))
+    return run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_what_the_others_wait_for_a_rank_that_evaluates_alone_is_of_its_evaluation(
+    ranks: int,
+) -> None:
+    run = evaluating_alone(ranks)
+    assert rules(run)[0] == RULE
+    found = one(run, RULE)
+    assert found.seconds_per_step == pytest.approx(36 / 40)
+    assert found.share == pytest.approx(36 / 76)
+    assert f"{900 * (ranks - 1) / ranks:.0f} ms of it as waiting for ranks" in found.summary
+    assert silent(run, "communication-bound")
+    assert silent(run, "step-spikes")
+
+
 def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> None:
     """GRPO and PPO generate so; nothing is to be left out then."""
     found = one(recorded(0.5, 1.5), RULE)
