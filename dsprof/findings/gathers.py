@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsprof.analysis.collectives import gathers
+from dsprof.analysis.collectives import gathers, waiting_share
 from dsprof.events import Severity
 from dsprof.findings.advice import switched_off
 from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
@@ -80,8 +80,15 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
         return None, False
     seconds = float(comm["seconds"].sum()) * factor
     if facts.exposure_is_known:
-        return max(0.0, seconds - late_seconds(facts, "gather")), True
+        return max(0.0, seconds - _waited(facts, comm, seconds)), True
     return seconds, False
+
+
+def _waited(facts: Facts, comm: pd.DataFrame, seconds: float) -> float:
+    """The part of `seconds` per step of recorded gathers in which ranks wait for one that comes
+    late, now and then or always: to fetch further ahead shortens nothing of it.
+    """
+    return max(late_seconds(facts, "gather"), waiting_share(comm) * seconds)
 
 
 def _gather_finding(

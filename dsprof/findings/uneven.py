@@ -9,7 +9,9 @@ from dsprof.analysis.collectives import TOGETHER, during_steps, operations
 from dsprof.analysis.ranks import Uneven, uneven
 from dsprof.analysis.whatif import waits_for_input
 from dsprof.findings.facts import Facts, once
+from dsprof.findings.gathers import stall_seconds
 from dsprof.findings.ranks import late_seconds
+from dsprof.findings.small_messages import small_seconds
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import where
 
@@ -18,14 +20,16 @@ def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
     """The part of `seconds` of communication that is due to uneven work of the ranks, at least.
 
     The rest of the communication belongs to other findings. That may be uneven work, too, so it is
-    subtracted. None unless every rank is recorded, and all meet in the same calls.
+    subtracted, except where the finding has none of it. None unless every rank is recorded, and all
+    meet in the same calls.
     """
     if not _comparable(facts):
         return None
     found = uneven(apart_from_saves(facts.compared), TOGETHER)
     if found is None or not _all_meet(facts):
         return None
-    elsewhere = max((facts.seconds_of("communication") or 0.0) - seconds, 0.0)
+    without = stall_seconds(facts) + small_seconds(facts)
+    elsewhere = max((facts.seconds_of("communication") or 0.0) - without - seconds, 0.0)
     return replace(found, seconds=max(min(found.seconds, seconds) - elsewhere, 0.0))
 
 

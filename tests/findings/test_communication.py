@@ -372,18 +372,25 @@ MIB = 1 << 20
 
 
 def uneven(
-    folder: Path, late: int, group: str = "0 ranks 0-1", *, loading: bool = False, transfer: int = 5
+    folder: Path,
+    late: int,
+    group: str = "0 ranks 0-1",
+    *,
+    loading: bool = False,
+    transfer: int = 5,
+    zero: int | None = None,
 ) -> Run:
-    """30 steps of 100 ms, `transfer` of them an all-reduce; in each, one rank in turn computes
-    `late` ms longer.
+    """30 steps of 100 ms, `transfer` of them an all-reduce, or under ZeRO-3 a gathering of
+    parameters; in each, one rank in turn computes `late` ms longer.
     With `loading`, that rank also waits 1 us longer for its batch.
     """
+    told = {"world_size": 2} | ({"zero_stage": zero} if zero else {})
     for rank in (0, 1):
-        writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
+        writer = Writer.create(folder, header(rank=rank, world=2, config=told))
         whose = writer.name(group)
         data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
         backward = writer.name("backward", 0, "compute")
-        reduce = writer.name("all_reduce", backward)
+        reduce = writer.name("all_gather_into_tensor" if zero == 3 else "all_reduce", backward)
         for step in range(1, 31):
             begin = step * 100 * MS
             computing = late if step % 2 == rank else 0
@@ -431,6 +438,20 @@ def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: 
     assert found.confidence == "medium"
     assert found.advice[-1].setting == "the ranks' work in forward"
     assert len(found.advice) > 1
+
+
+def test_what_ranks_wait_for_each_other_in_gathers_is_uneven_work_and_no_gathering(
+    tmp_path: Path,
+) -> None:
+    """As above, but they meet where ZeRO-3 gathers, which takes 20 ms, and the mean rank waits
+    20."""
+    run = uneven(tmp_path, 40, transfer=20, zero=3)
+    assert one(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.02, rel=0.01)
+    found = one(run, "communication-bound")
+    assert found.title == (
+        "20 % of a step is communication between ranks apart from gathering parameters, at least "
+        "100 % of it because their work is uneven"
+    )
 
 
 def test_what_takes_next_to_nothing_is_not_named_beside_the_communication(tmp_path: Path) -> None:

@@ -148,3 +148,20 @@ def test_waiting_for_a_late_rank_is_taken_off_the_gathers_only_where_it_is_in_th
             ]
     found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(stall)
+
+
+def test_waiting_for_whichever_rank_comes_late_is_no_gathering() -> None:
+    """Every second step rank 0 works for 0.4 s beside the engine, and rank 1 waits to gather."""
+    rows = []
+    for step in range(1, 31):
+        late = 0.4 * (step % 2)
+        for rank, waits in ((0, 0.0), (1, late)):
+            rows += [
+                metric("step_seconds", step, 1.0 + late, rank=rank),
+                phase("forward", step, 0.5, rank),
+                phase("all_gather_in_forward", step, 0.2 + waits, rank),
+                phase("backward_allreduce", step, 0.3, rank),
+                call("all_gather_into_tensor", step, 1e8, 0.2 + waits, rank, value=0.2 + waits),
+            ]
+    found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
+    assert found.seconds_per_step == pytest.approx(0.2)
