@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pandas as pd
 
@@ -29,12 +29,16 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
 from dsprof.findings.job import Job
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.run.moments import STEP as WHOLE
 from dsprof.run.table import STEP, among, plain, positions, visits, where, within
 from dsprof.run.zero import UNSEEN
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
+#: Up to this part of the longest, the mean steps of ranks that meet in them differ.
+_ALIKE: Final = 0.15
+_SOME: Final = 40  # steps, of which single ranks' lengths are read: enough for a mean
 NO_TIMERS = "no timer tells where the time of a step goes"
 NO_COMMUNICATION = UNSEEN
 RANKS_UNTOLD = "no timer shows communication, and the number of ranks is unknown"
@@ -225,6 +229,13 @@ class Facts(Job):
             return None
         return seconds / (self.average or self.step_seconds)
 
+    def share_of_waiting(self, seconds: float, late: Collection[int]) -> float | None:
+        """`seconds` that ranks wait for the `late` ones as a share of their own step."""
+        if self.unlike is None:
+            return self.share(seconds)
+        theirs = self.unlike.drop(list(late), errors="ignore")
+        return seconds / float(theirs.mean()) if len(theirs) else None
+
     @cached_property
     def average(self) -> float | None:
         """Mean seconds over all steps; None unless the time of some class is known."""
@@ -265,14 +276,32 @@ class Facts(Job):
     @cached_property
     def rest(self) -> pd.DataFrame | None:
         """What no phase of a rank holds, by step; None in a log, whose timers may leave out more
-        than a rank's own work.
+        than a rank's own work; nor where ranks' steps are `unlike`, whose mean tells it of none.
         """
-        return untimed_by_step(self.compared, self.series) if self.run.is_recording else None
+        if self.unlike is not None or not self.run.is_recording:
+            return None
+        return untimed_by_step(self.compared, self.series)
+
+    @cached_property
+    def unlike(self) -> pd.Series[float] | None:
+        """Mean seconds of a step, by rank, where engines take turns and ranks meet in the steps of
+        another one: what a rank loses in this engine's step others wait for there. Their own step
+        of this engine is then shorter. None where all ranks' steps are about as long.
+        """
+        if self.engine is None or not self.run.is_recording:
+            return None
+        some = self.steps.sample(min(len(self.steps), _SOME), random_state=0)
+        rows = self.run.moments(some, outer=True)
+        whole = rows[(rows["what"] == WHOLE) & (rows["engine"] == self.engine)]
+        each = whole.groupby("rank")["seconds"].mean()
+        return each if len(each) and each.min() < (1 - _ALIKE) * each.max() else None
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
-        """Seconds by step, rank and class, and the ranks; None if ranks cannot be compared."""
-        if self.is_pipeline or self.straggler is None:
+        """Seconds by step, rank and class, and the ranks; None if ranks cannot be compared, or do
+        not meet in these steps alone (`unlike`).
+        """
+        if self.is_pipeline or self.straggler is None or self.unlike is not None:
             return None
         return parts(self.compared, self.rest)
 

@@ -65,7 +65,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     why_not = _why_not(facts, late)
     if why_not:
         return why_not
-    share = facts.share(late.delay) or 0.0
+    share = facts.share_of_waiting(late.delay, late.group) or 0.0
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or not stands_out(late):
         return []

@@ -131,6 +131,42 @@ def test_forwards_without_a_backward_are_a_share_of_the_engines_own_step(tmp_pat
     assert one(run, "evaluation-stall").title == title
 
 
+def waiting_in_turns(folder: Path) -> Run:
+    """30 turns of 100 ms. Rank 1 waits 40 ms for the input of engine 1, whose step ends without
+    meeting rank 0: that waits for it in the step of engine 0, 90 ms long there and 50 on rank 1."""
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
+        data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
+        reduce = writer.name("all_reduce", writer.name("backward", 0, "compute"))
+        whose = writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            ready = begin + 40 * MS * rank
+            if rank:
+                writer.span(data, begin, ready, step, engine=1)
+            writer.span(forward, ready, ready + 10 * MS, step, engine=1)
+            writer.step(step, begin, ready + 10 * MS, engine=1)
+            meets, ends = ready + 50 * MS, begin + 100 * MS
+            writer.span(forward, ready + 10 * MS, meets, step, engine=0)
+            writer.collective(reduce, whose, meets, meets, ends - meets, step, size=64, seq=step)
+            writer.step(step, ready + 10 * MS, ends, engine=0)
+        writer.close()
+    return load(folder)
+
+
+def test_what_ranks_lose_in_one_engines_step_and_wait_for_in_anothers_is_not_replayed(
+    tmp_path: Path,
+) -> None:
+    run = waiting_in_turns(tmp_path)
+    late = one(run, "straggler-rank")
+    assert late.title == "Engine 0: Rank 0 waits for rank 1 on worker-1, 44 % of each step"
+    assert late.seconds_per_step == pytest.approx(0.04)
+    assert late.share == pytest.approx(40 / 90)  # of the step of rank 0, which waits
+    assert late.what_if == ""
+    assert late.gain == pytest.approx((0.02, 0.04))
+    assert one(run, "data-bound").what_if == ""
+
+
 def test_one_engine_needs_no_name() -> None:
     found = findings_of(run_of(steps(40, SLOW, 0.8)))[0]
     assert found.engine is None
