@@ -122,7 +122,7 @@ def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
     """Seconds that ranks wait for one that saves while they do not: mean over ranks, by segment,
     engine and step.
     """
-    return _waits_for(phases, lambda rows: _is_saving(rows) & ~_in_saves(rows))
+    return _waits_for(phases, _saves_itself)
 
 
 def waits_for_evaluations(phases: pd.DataFrame) -> pd.Series[float]:
@@ -133,30 +133,49 @@ def waits_for_evaluations(phases: pd.DataFrame) -> pd.Series[float]:
 def _waits_for(
     phases: pd.DataFrame, doing: Callable[[pd.DataFrame], np.ndarray]
 ) -> pd.Series[float]:
-    """In a hand-written loop rank 0 may do something alone. The others then wait for it in their
-    next collective, so the wait is at most their exposed communication of that step.
+    """The same for one that does what the phases chosen by `doing` are."""
+    each = _by_waiting(phases, doing)
+    of_step = each["waits"].groupby([*STEP])
+    return of_step.sum() / of_step.size()
 
-    Args:
-        phases: of recorded ranks.
-        doing: which phases of a table are what it does.
+
+def _by_waiting(phases: pd.DataFrame, doing: Callable[[pd.DataFrame], np.ndarray]) -> pd.DataFrame:
+    """What each rank waits in a step in which some do what `doing` chooses: `waits` and `held_up`,
+    all its exposed communication, by segment, engine, step and rank.
+
+    In a hand-written loop rank 0 may do something alone. The others then wait for it in their next
+    collective, so the wait is at most their exposed communication of that step.
     """
     step = [*STEP]
     rows = within(where(phases, doing(phases)).drop_duplicates(step), phases, *step)
     rows = rows[rows["rank"].notna()].astype(dict.fromkeys([*step, "rank"], "int64"))
     in_calls = (rows["class"] == Class.COMMUNICATION).to_numpy(bool) & ~_in_saves(rows)
+    by = [rows[name] for name in (*step, "rank")]
     own, held_up = (
-        where(rows, chosen).groupby([*step, "rank"])["self_seconds"].sum()
+        rows["self_seconds"].where(chosen, 0.0).groupby(by).sum()
         for chosen in (doing(rows), in_calls)
     )
-    each = pd.DataFrame({"own": own, "held_up": held_up}).fillna(0.0)
-    behind = each["own"].groupby(step).transform("max") - each["own"]
-    waited = behind.clip(upper=each["held_up"]).groupby(step).sum()
-    return waited / rows.groupby(step)["rank"].nunique().reindex(waited.index)
+    behind = own.groupby(step).transform("max") - own
+    return pd.DataFrame({"waits": behind.clip(upper=held_up), "held_up": held_up})
 
 
 def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
-    """The phases without those of saves: a rank that writes for the others is no straggler."""
-    return where(phases, ~_in_saves(phases) & ~_is_saving(phases))
+    """The phases without those of saves, and without what ranks wait for one that saves alone: a
+    rank that writes for the others is no straggler.
+    """
+    rows = where(phases, ~_in_saves(phases) & ~_is_saving(phases))
+    each = _by_waiting(phases, _saves_itself)
+    each = each[each["waits"] > 0]
+    if each.empty:
+        return rows
+    at = pd.MultiIndex.from_frame(rows[each.index.names].astype("float64"))
+    left = (1.0 - each["waits"] / each["held_up"]).reindex(at).fillna(1.0).to_numpy()
+    calls = (rows["class"] == Class.COMMUNICATION).to_numpy(bool)
+    return rows.assign(self_seconds=rows["self_seconds"] * np.where(calls, left, 1.0))
+
+
+def _saves_itself(phases: pd.DataFrame) -> np.ndarray:
+    return np.asarray(_is_saving(phases) & ~_in_saves(phases), bool)
 
 
 def _is_saving(phases: pd.DataFrame) -> np.ndarray:

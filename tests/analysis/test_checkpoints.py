@@ -306,4 +306,7 @@ def test_what_ranks_wait_for_the_one_that_evaluates_longer_is_told_like_that_for
 def test_saves_and_the_calls_inside_them_are_told_from_other_phases() -> None:
     rows = saving_alone()
     assert calls_of_saves(rows)["name"].tolist() == ["gather_in_checkpoint"]
-    assert set(apart_from_saves(rows)["name"]) == {"all_reduce"}
+    left = apart_from_saves(rows)
+    assert set(left["name"]) == {"all_reduce"}
+    waits = left["self_seconds"].tolist()  # rank 1 waits for the save in step 7 alone
+    assert waits == pytest.approx([0.1, 0.0, 0.1, 0.7])

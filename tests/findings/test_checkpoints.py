@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
+from dsprof.run import Run
 from tests.findings.plants import (
     WELL,
     Row,
@@ -108,18 +109,29 @@ def test_a_rank_that_writes_for_all_is_no_straggler_nor_its_waiting_communicatio
     assert [f.rule for f in run.findings if f.severity != Severity.INFO] == ["checkpoint-stall"]
 
 
-def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> None:
-    """A loop of one's own, recorded: rank 0 writes every tenth step, rank 1 waits to reduce."""
+def saving_alone(*, every: int) -> Run:
+    """A loop of one's own, recorded: rank 0 writes every n-th step, rank 1 waits to reduce."""
     rows = []
     for step in range(1, 42):
-        saves = 2.0 * (step % 10 == 0)
+        saves = 2.0 * (step % every == 0)
         for rank in (0, 1):
             rows += [phase("forward", step, 0.9, rank)]
             rows += [phase("reduce_grads", step, 0.05 + saves * rank, rank)]
         rows += [phase("save_checkpoint", step, saves, 0)] if saves else []
         rows.append(metric("step_seconds", step, 1.0 + saves))
-    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    return run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+
+
+def test_a_rank_that_saves_alone_in_each_step_is_not_late_by_it() -> None:
+    run = saving_alone(every=1)
+    assert rules(run)[0] == "checkpoint-stall"
+    assert silent(run, "straggler-rank")
+
+
+def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> None:
+    run = saving_alone(every=10)
     assert rules(run) == ["checkpoint-stall"]
+    assert run.judged[0].straggler is None
     found = one(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
     assert found.share == pytest.approx(8 / 48, rel=0.03)
