@@ -39,11 +39,17 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
 
 
 def _stepping(optimizer: Any) -> Any:
-    """The optimizer that really steps. A wrapper such as accelerate's is an Optimizer by class
-    only and has no hooks of its own.
+    """The optimizer that really steps. A wrapper such as accelerate's, or PyTorch's own
+    `PostLocalSGDOptimizer`, is an Optimizer by class only and has no hooks of its own.
     """
-    is_one = hasattr(optimizer, "_optimizer_step_pre_hooks")
-    return optimizer if is_one else getattr(optimizer, "optimizer", optimizer)
+    if _has_hooks(optimizer):
+        return optimizer
+    held = filter(_has_hooks, getattr(optimizer, "__dict__", {}).values())
+    return next(held, getattr(optimizer, "optimizer", optimizer))
+
+
+def _has_hooks(one: Any) -> bool:
+    return hasattr(one, "_optimizer_step_pre_hooks")
 
 
 def _entry(model: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import dsprof.hook
@@ -20,9 +22,9 @@ SLEEP = 0.01  # seconds of each step of a slow optimizer
 SELDOM = 3  # steps of which the second optimizer takes part in one
 KINDS = (
     "one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails",
-    "tries", "wraps", "wraps found",
+    "tries", "wraps", "wraps found", "holds",
 )  # fmt: skip
-ALONE = {"one", "derived", "derived found", "fails", "wraps", "wraps found"}
+ALONE = {"one", "derived", "derived found", "fails", "wraps", "wraps found", "holds"}
 TRIES = 3  # of its closure, in a step
 FAILS = 3  # the step in which the optimizer does, once its base class's `step` has begun
 
@@ -48,6 +50,11 @@ class Wrapping(torch.optim.Optimizer):  # type: ignore[misc]  # where torch is n
         time.sleep(SLEEP)
 
 
+def averaging(inner: Any) -> Any:
+    """PyTorch's optimizer that also averages the ranks' models, which has no hooks of its own."""
+    return PostLocalSGDOptimizer(inner, PeriodicModelAverager(period=2))
+
+
 def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
     """The optimizers, and what the loop does at the end of a step."""
     parameters = list(net.parameters())
@@ -66,6 +73,7 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
     if kind in ALONE:
         optimizers = [Slow(parameters, lr=1e-2)]
         optimizers = [Wrapping(*optimizers)] if "wraps" in kind else optimizers
+        optimizers = [averaging(*optimizers)] if kind == "holds" else optimizers
     else:
         optimizers = [Slow(parameters[::2], lr=1e-2), Slow(parameters[1::2], lr=1e-2)]
 
@@ -114,7 +122,8 @@ def train(kind: str, *, watched: bool) -> list[str]:
         losses.append(loss.item().hex())
     if handle:
         handle.detach()
-    left = [*optimizers[0]._optimizer_step_pre_hooks, *optimizers[0]._optimizer_step_post_hooks]
+    first = getattr(optimizers[0], "optim", optimizers[0])
+    left = [*first._optimizer_step_pre_hooks, *first._optimizer_step_post_hooks]
     return [*losses, str(len(left))]
 
 
