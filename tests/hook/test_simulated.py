@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dsprof import load
+from dsprof.findings import abstentions_of
 from dsprof.run import Run
 from dsprof.run.words import own_name
 from tests.hook.rows import Rows, folder
@@ -82,7 +83,9 @@ def test_a_slow_network_is_what_the_report_begins_with(run: Run) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "late" in kind])
 def test_the_rank_whose_device_is_slow_is_named(run: Run) -> None:
-    late = next(one for one in run.findings if one.rule == "straggler-rank")
+    found = {one.rule: one for one in run.findings}
+    assert "straggler-rank" in found, (run.findings, abstentions_of(run))
+    late = found["straggler-rank"]
     assert (late.ranks, late.phase) == ((1,), "forward")
 
 
