@@ -230,8 +230,11 @@ PROBLEMS: Final = {
     "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",
 }
 
-#: Variables of the environment that switch off a way which NCCL takes, where they are 1. What a
-#: process was given of them is the config `env.NAME`; what NCCL says it obeys is `NAME`.
+#: What the config is called that tells a variable which the job's processes were given, before the
+#: variable's name. One that NCCL says it obeys has its name alone.
+ENVIRONMENT: Final = "env."
+
+#: Variables that switch off a way which NCCL takes, where they are 1.
 NCCL_SWITCHES: Final = {
     "NCCL_P2P_DISABLE": "direct copies between the GPUs of a host",
     "NCCL_SHM_DISABLE": "the memory that processes of a host share",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from dsprof.events import NCCL_SWITCHES
+from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 
@@ -37,7 +37,6 @@ _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 #: What NCCL_DEBUG=INFO alone lets NCCL say, beside the variables it obeys.
 _NCCL_INFO: Final = ("network", "network_devices", "transport")
 
-_GIVEN: Final = "env."
 #: What the launcher hands to the shells of other hosts.
 _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 
@@ -125,11 +124,12 @@ def environment(facts: Facts) -> dict[str, str]:
     that they were given."""
     config = facts.run.config
     exported = dict(_EXPORT.findall(str(config.get("launch_command", ""))))
-    exported |= {
-        name[len(_GIVEN) :]: str(config[name]) for name in config if name.startswith(_GIVEN)
+    given = {
+        name.removeprefix(ENVIRONMENT): str(value)
+        for name, value in config.items()
+        if name.startswith((ENVIRONMENT, "NCCL_"))
     }
-    obeyed = {name: str(value) for name, value in config.items() if name.startswith("NCCL_")}
-    return exported | obeyed
+    return exported | given
 
 
 def more_micro_batches(facts: Facts, why: str) -> Advice:

@@ -18,7 +18,7 @@ from dsprof.findings.anew import compiles
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding, less_sure
-from dsprof.findings.saves import mean_of, saving, steps_made, without_saving
+from dsprof.findings.saves import mean_of, of_each, saving, steps_made, without_saving
 from dsprof.findings.thresholds import (
     EVALUATION_CRITICAL,
     EVALUATION_WARNING,
@@ -134,9 +134,7 @@ def _waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
     by: then its waits are of other rules."""
     if not _is_rare(facts):
         return np.zeros(len(steps))
-    found = _waits(facts)
-    at = pd.MultiIndex.from_frame(steps[found.index.names].astype("int64"))
-    return np.asarray(found.reindex(at).fillna(0.0), np.float64)
+    return of_each(_waits(facts), steps)
 
 
 @once

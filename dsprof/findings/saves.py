@@ -47,14 +47,18 @@ def waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What ranks of a recording wait, in each step, for one that saves alone."""
     if not facts.run.is_recording or facts.seconds_of("checkpoint") is None:
         return np.zeros(len(steps))
-    found = _waits(facts)
-    at = pd.MultiIndex.from_frame(steps[found.index.names].astype("int64"))
-    return np.asarray(found.reindex(at).fillna(0.0), np.float64)
+    return of_each(_waits(facts), steps)
 
 
 @once
 def _waits(facts: Facts) -> pd.Series[float]:
     return waits_for_saves(facts.run.phases)
+
+
+def of_each(seconds: pd.Series[float], steps: pd.DataFrame) -> Floats:
+    """For each of `steps` its `seconds`, told by segment, engine and step; 0 where they are not."""
+    at = pd.MultiIndex.from_frame(steps[seconds.index.names].astype("int64"))
+    return np.asarray(seconds.reindex(at).fillna(0.0), np.float64)
 
 
 def waiting_in_mean(facts: Facts) -> float:

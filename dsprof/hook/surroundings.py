@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from dsprof.events import NCCL_SWITCHES
+from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
 
 _VARIABLES: Final = (*NCCL_SWITCHES, "OMP_NUM_THREADS")
 
@@ -15,7 +15,7 @@ def config() -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {
-        f"env.{name}": os.environ[name] for name in _VARIABLES if name in os.environ
+        f"{ENVIRONMENT}{name}": os.environ[name] for name in _VARIABLES if name in os.environ
     }
     found["cpu_threads"], found["cpu_cores"] = torch.get_num_threads(), _cores()
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")

@@ -44,7 +44,7 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     goes on: the Trainer says how long each took. What holds a pause has no mean step.
     """
     if not among(events["name"], _BAR).any():
-        return _none()
+        return _none().copy()
     return _typed(evaluated(events))
 
 
