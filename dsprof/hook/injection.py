@@ -29,6 +29,8 @@ _OLDEST: Final = (3, 9)
 _UNKNOWN: Final = (0, 0)
 _OF_TERMINALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _DENIED: Final = re.compile(r"Operation not permitted|ptrace: |PermissionError")
+_NOT_RUNNING: Final = re.compile(r"^\$1 = -2$|find a running interpreter", re.MULTILINE)
+_FORBIDDEN: Final = "Remote debugging is not enabled"
 _TO_TRACE: Final = (
     "run as the job's user or as root; in a container, start it with --cap-add SYS_PTRACE; "
     "/proc/sys/kernel/yama/ptrace_scope must be 0, unless root asks"
@@ -55,13 +57,16 @@ def run_lines(pid: int, lines: Path) -> None:
         raise DsprofError(f"did not stop within {_GDB:g} s", f"--pid {pid}", "try again")
     if "\n$1 = 0\n" in said or (version >= _OWN_WAY and not code):
         return
-    if "\n$1 = -2\n" in said:
+    if _NOT_RUNNING.search(said):
         raise _between(pid)
     if _DENIED.search(said):
         raise denied(pid)
+    if _FORBIDDEN in said:
+        how = "start it without PYTHON_DISABLE_REMOTE_DEBUG and -X disable-remote-debug"
+        raise DsprofError("runs no lines of others, as it was told", f"--pid {pid}", how)
     if "No symbol" in said:
         raise DsprofError("is no Python process", f"--pid {pid}", "name a rank, or its launcher")
-    last = (said.strip() or "gdb said nothing").splitlines()[-1]
+    last = (said.strip() or "nothing was said").splitlines()[-1]
     raise DsprofError(f"cannot be asked: {last}", f"--pid {pid}", "see if gdb can attach to it")
 
 

@@ -33,7 +33,12 @@ LAUNCHERS: dict[str, tuple[str, ...]] = {"zero1": _TORCHRUN, "spawn": (), "group
 PAUSE = 0.02  # seconds between two steps of a job
 LOOP = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
 
-pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb here")
+OWN_WAY = sys.version_info >= (3, 14)  # Python's own: no gdb
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("gdb") is None and not OWN_WAY, reason="there is no gdb here"
+)
+by_gdb = pytest.mark.skipif(OWN_WAY, reason="from Python 3.14 on this needs no gdb")
 
 
 class Job:
@@ -175,8 +180,8 @@ def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches
         assert len(job.end()) == 1
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
-def test_each_python_before_3_14_answers_and_goes_on(
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_each_python_answers_and_goes_on(
     version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Here it answers that it trains nothing."""
@@ -311,7 +316,11 @@ def test_a_process_that_cannot_answer_goes_on(
     monkeypatch.setattr(joining, "_answered", forgotten)
     late = "import time\nprint(flush=True)\ntime.sleep(2)\nfor _ in range(1000): pass"
     said = goes_on(late, tmp_path / "run")
-    assert said == "dsprof: nothing is recorded: it has not imported torch\n"
+    if OWN_WAY:  # it reads the lines when it runs them
+        assert said.startswith("Can't open")
+        assert "No such file" in said
+    else:
+        assert said == "dsprof: nothing is recorded: it has not imported torch\n"
 
 
 def test_signals_that_arrive_meanwhile_do_no_harm(tmp_path: Path) -> None:
@@ -324,6 +333,7 @@ def test_signals_that_arrive_meanwhile_do_no_harm(tmp_path: Path) -> None:
         assert process.poll() is None
 
 
+@by_gdb
 def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
     gdb = tmp_path / "gdb"
     gdb.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 1\ntouch {tmp_path}/done\n")
@@ -394,6 +404,7 @@ def test_a_python_that_is_over_ends_as_ever(
     assert "is just starting or ending" in capsys.readouterr().err
 
 
+@by_gdb
 def test_a_process_that_is_traced_already_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -464,6 +475,7 @@ def test_a_join_in_a_hook_of_an_optimizer_is_told_to_try_again(
     assert "it could not begin right now" in capsys.readouterr().err
 
 
+@by_gdb
 def test_a_gdb_that_hangs_is_ended_in_good_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,6 +495,18 @@ def test_what_is_no_python_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "is no Python process" in capsys.readouterr().err
         assert process.poll() is None
         process.kill()
+
+
+def test_a_python_that_was_told_to_run_no_lines_of_others_runs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_DISABLE_REMOTE_DEBUG", "1")
+    with running(python("3.14"), LOOP) as process:
+        assert not join([process.pid], tmp_path / "run")
+        assert process.poll() is None
+    said = capsys.readouterr().err
+    assert "runs no lines of others, as it was told" in said
+    assert "start it without PYTHON_DISABLE_REMOTE_DEBUG" in said
 
 
 def test_a_number_of_no_process_is_told(tmp_path: Path) -> None:
