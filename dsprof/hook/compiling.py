@@ -84,7 +84,7 @@ class Compiling:
     def _end(self, frame: Frame | None) -> None:
         self.timeline.leave(frame)
         for parts in list(self.models.values()):
-            parts.look_at_compiled(is_timed=frame is not None)
+            parts.look_at_compiled(frame)
 
 
 def held_if_compiled(patches: Patches) -> None:

@@ -156,18 +156,19 @@ class Parts:
             steps.is_over = True
             take_off(*steps.hooks)
 
-    def look_at_compiled(self, *, is_timed: bool = False) -> None:
+    def look_at_compiled(self, timed: Frame | None = None) -> None:
         """Handle optimizer steps that compiled functions have run since the last call.
 
         Their duration was not seen, so the step has no division into classes, unless the compiled
-        function `is_timed` as a whole.
+        function was `timed` as a whole. Where PyTorch could not compile what calls the hooks of an
+        optimizer, they have run as they are, inside that.
         """
         for steps in self._stepping:
-            if steps.compiled:
-                steps.compiled = False
+            if steps.compiled or (timed is not None and steps.within == timed.begin):
+                steps.compiled, steps.within = False, 0
                 if self.first_went_unseen():
                     return
-                self.track.blind = self.track.blind or not is_timed
+                self.track.blind = self.track.blind or timed is None
                 if steps.then is not None:
                     steps.then(steps.optimizer())
 
@@ -229,6 +230,7 @@ class _Stepping:
         self.hooks: tuple[Any, ...] = ()  # handles that remove the hooks
         self.frame: Frame | None = None
         self.depth = 0
+        self.within = 0  # ns; when the phase began whose part its last step was
         self.is_over = False  # detached; the hooks may be called once more, or stay for a while
 
     def begin(self, _: Any, args: Any, kwargs: Any) -> Any:
@@ -240,7 +242,8 @@ class _Stepping:
             return None
         within = timeline.stack and timeline.is_open(self.backward)
         phase = self.inside if within else self.phase
-        self.depth, self.evaluated = int(not self._is_part(phase)), False
+        self.within = self._began_around(phase)
+        self.depth, self.evaluated = int(not self.within), False
         if not self.depth:
             return None
         self.frame = timeline.enter(self.track, phase)
@@ -258,15 +261,18 @@ class _Stepping:
         """
         return self.frame is not None and self.track.left <= self.frame.begin
 
-    def _is_part(self, phase: Phase) -> bool:
-        """Whether this step is made by another optimizer's, which is timed as a whole: that of
-        ZeroRedundancyOptimizer, or a look-ahead. Frames that an exception left open do not count.
+    def _began_around(self, phase: Phase) -> int:
+        """When another optimizer's step began that makes this one and is timed as a whole, as of
+        ZeroRedundancyOptimizer, or a look-ahead; or a compiled function that steps. 0 if there is
+        none. Frames that an exception left open do not count.
         """
         track = self.track
-        return any(
-            frame.track is track and frame.phase == phase and track.left <= frame.begin
+        around = (
+            frame.begin
             for frame in self.timeline.stack
+            if frame.track is track and frame.phase == phase and track.left <= frame.begin
         )
+        return next(around, 0)
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """End the step; does nothing if recording began or ended inside it."""

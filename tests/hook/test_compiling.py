@@ -45,7 +45,7 @@ def test_a_compiled_step_has_as_many_graphs_with_the_hook_as_without(
     assert broken[0] == broken[1] or (results["hooks run"] and not broken[0])
 
 
-@pytest.mark.parametrize("kind", TIMED)
+@pytest.mark.parametrize("kind", [*TIMED, "as it is"])
 def test_a_compiled_optimizer_ends_a_step_and_is_its_phase(compiled: Path, kind: str) -> None:
     """A model that is found by itself is recorded from its second step on."""
     (rows,) = folder(compiled / kind)
@@ -87,7 +87,6 @@ def test_a_model_that_is_compiled_in_place_is_what_it_is_without_the_hook(
     """`model.compile()` behind attaching: PyTorch leaves the frames of its own classes out."""
     results = told(compiled)
     assert results[kind]["watched"] == results[kind]["plain"]
-    assert results[kind]["plain"]["graphs"] == 0
     (rows,) = folder(compiled / kind)
     assert [row.step for row in rows.steps] == list(range(1, STEPS + 1))
     for path in ("forward", "backward", "step"):

@@ -128,7 +128,7 @@ def ended(out: Path, way: str, end: str, *attach: str) -> dsprof.Run:
         (  # of what a worker raised torch quotes the traceback first
             (
                 "next(iter(torch.utils.data.DataLoader("
-                "[1], num_workers=1, collate_fn=lambda _: 1 / 0)))"
+                "[1], num_workers=1, multiprocessing_context='fork', collate_fn=lambda _: 1 / 0)))"
             ),
             [("exception", "ZeroDivisionError: division by zero (in DataLoader worker process 0)")],
         ),

@@ -4,6 +4,7 @@ compiled in place: how many graphs and breaks that makes, what PyTorch warns of,
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
-KINDS = ("all", "method", "lambda", "found", "before", "in place", "in place, DDP", "DDP")
+IN_PLACE = ("in place", "in place, DDP")
+KINDS = ("all", "method", "as it is", "lambda", "found", "before", *IN_PLACE, "DDP")
 REPLICATED = ("found", "in place, DDP", "DDP")
 
 
@@ -36,9 +38,10 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
     if kind not in {"found", "before"}:
         attach(net, optimizer)
-    if "in place" in kind:
+    if kind in IN_PLACE:
         net.compile(backend=backend)
-    ways = dict.fromkeys(("all", "in place", "in place, DDP", "DDP")) | {"method": optimizer.step}
+    ways: dict[str, Any] = dict.fromkeys(("all", *IN_PLACE, "DDP"))
+    ways |= dict.fromkeys(("method", "as it is"), optimizer.step)
     made_step = ways.get(kind, lambda: optimizer.step())  # noqa: PLW0108 - as jobs compile it
     step = torch.compile(made_step, backend=backend) if made_step else optimizer.step
     if kind == "before":
@@ -53,7 +56,8 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
 
     if kind == "all":
         one = torch.compile(one, backend=backend)
-    losses, warned = losses_of(one)
+    with stance(kind):
+        losses, warned = losses_of(one)
     for handle in handles:
         handle.detach()
     return {
@@ -62,6 +66,12 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
         "warned": [said for said in warned if "ynamo" in said],
         "losses": losses,
     }
+
+
+def stance(kind: str) -> Any:
+    """What is compiled may run as it is all the same, with whatever hooks it calls."""
+    stances = getattr(torch.compiler, "set_stance", None)  # since PyTorch 2.6
+    return stances("force_eager") if stances and kind == "as it is" else nullcontext()
 
 
 def counted() -> tuple[list[Any], Any]:
