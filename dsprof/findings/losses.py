@@ -12,7 +12,13 @@ from dsprof.findings.advice import bf16, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.thresholds import DIVERGED_RECORDS, DIVERGED_TIMES, EARLY_STEP, LOST_RECORDS
+from dsprof.findings.thresholds import (
+    DIVERGED_RECORDS,
+    DIVERGED_TIMES,
+    EARLY_STEP,
+    HARDLY_A_RATE,
+    LOST_RECORDS,
+)
 from dsprof.run.table import of_kind
 from dsprof.units import format_count
 
@@ -242,7 +248,7 @@ def _not_a_number(
         advice=(
             *_before_it(facts, said),
             *(() if end.infinite else _at_once(losses, bad)),
-            *_early(first),
+            *_early(facts, first),
             *_wider(facts),
         ),
         confidence="medium" if unsure else "high",
@@ -303,12 +309,19 @@ def _at_once(losses: pd.DataFrame, bad: pd.DataFrame) -> tuple[Advice, ...]:
     return (Advice(which, "", "look at its data, on each rank", why),)
 
 
-def _early(first: int | None) -> tuple[Advice, ...]:
-    """The learning rate, where training has hardly begun."""
-    if first is None or first > EARLY_STEP:
+def _early(facts: Facts, first: int | None) -> tuple[Advice, ...]:
+    """The learning rate, where training has hardly begun, and where it changed anything."""
+    if first is None or first > EARLY_STEP or _hardly_trained(facts, first):
         return ()
     why = "the usual cause at an early step"
     return (Advice("learning rate, warm-up", "", "lower, longer", why),)
+
+
+def _hardly_trained(facts: Facts, first: int) -> bool:
+    """Whether the learning rates up to that step, where all are told, let no weight move."""
+    steps = facts.run.steps
+    rates = steps["lr"][steps["step"] <= first]
+    return len(rates) == first and bool(rates.lt(HARDLY_A_RATE).all())
 
 
 def _wider(facts: Facts) -> tuple[Advice, ...]:

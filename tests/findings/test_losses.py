@@ -37,6 +37,16 @@ def test_where_losses_are_as_usual_up_to_one_that_is_not_finite_its_batch_is_loo
     assert "learning rate, warm-up" in settings
 
 
+@pytest.mark.parametrize(("rate", "advised"), [(0.0, False), (4e-10, False), (1e-5, True)])
+def test_learning_rates_that_move_no_weight_are_not_the_cause_of_what_is_not_finite(
+    rate: float, advised: bool
+) -> None:
+    rows = [metric("lr", step, rate) for step in (1, 2)]
+    rows += [metric("loss", 1, 3.5), metric("grad_norm", 2, math.nan)]
+    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    assert ("learning rate, warm-up" in settings) == advised
+
+
 BAR = "Epoch 0:  12%|#   | {}/1000 [02:0{}<14:40,  1.00s/it, v_num=3, train_loss={}]\n"
 
 
