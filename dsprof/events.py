@@ -215,7 +215,8 @@ PROBLEMS: Final = {
     "not-admitted": "a node refused a pod, could not give it its devices, or did not start a step "
     "of Slurm; text says why",
     "restart": "the launcher starts the workers again",
-    "overflow-limit": "the loss scale cannot shrink further: the run ends",
+    "overflow-limit": "gradients overflow at the least loss scale, or too often in a row: the run "
+    "ends",
     "nan": "a loss or gradient is not a number",
     "network-fallback": "NCCL uses sockets where a faster transport was expected",
     "network-error": "NCCL reports a broken link",

@@ -68,6 +68,7 @@ _DAMAGED: Final = (
 
 #: The same where the message says it more closely.
 _CLOSER: Final = {
+    ("overflow-limit", "Skipped "): "ended because too many steps in a row overflowed",
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",

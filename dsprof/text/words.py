@@ -123,7 +123,7 @@ PROBLEM: Final = {
     "not-scheduled": "no node for a pod",
     "not-admitted": "pod not admitted by its node",
     "restart": "workers started again",
-    "overflow-limit": "loss scale cannot shrink further",
+    "overflow-limit": "gradients kept overflowing",
     "nan": "loss or gradient is not a number",
     "network-fallback": "NCCL fell back to sockets",
     "network-error": "network link broken",

@@ -86,6 +86,20 @@ def test_what_ends_a_process_without_an_exception_is_called_none(text: str, said
     assert found.title == f"Rank 1 {said}: {text}"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Exception: Current loss scale already at minimum", "the loss scale cannot shrink"),
+        ("Exception: Skipped 50 iterations in a row due to Overflow", "too many steps in a row"),
+    ],
+)
+def test_a_run_that_gave_up_on_overflows_is_told_by_what_it_gave_up_on(
+    text: str, said: str
+) -> None:
+    found = one(run_of([problem("overflow-limit", text, rank=2)]), "rank-died")
+    assert found.title.startswith(f"Rank 2 ended because {said}")
+
+
 def test_a_taken_port_advises_another() -> None:
     found = one(run_of([problem("port-in-use", "EADDRINUSE", rank=0)]), "rank-died")
     assert found.advice[0].setting == "--master_port"
