@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
 _TRIED: Final = re.compile(
     r"(?:[Tt]ried|Unable) to allocate ([\d.]{1,12} [KMGT]?i?B|\d{1,19} bytes)"
-    r"|memory allocation of (\d{1,19} bytes)"
-)
+    r"|(?<!memory allocation of )memory allocation of (\d{1,19} bytes)"
+)  #: not where processes wrote through each other: the digits are of several numbers
 _NEAR: Final = 10  #: lines
 _SAID_BEHIND: Final = ("refused", "out_of_memory_message")  #: of a message broken into lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
@@ -53,7 +53,7 @@ _OF_CGROUP: Final = re.compile(
     r"^(?:Memory cgroup out of memory|OOMKilled|oom[-_]kill event|oom-kill:constraint=.{0,20}MEMCG)"
 )
 _REFUSED: Final = re.compile(
-    r"\S{0,100}MemoryError\b|OSError: \[Errno 12\]|memory allocation of \d"
+    r"\S{0,100}MemoryError\b|OSError: \[Errno 12\]|memory allocation of\b"
     r"|.{0,200}DefaultCPUAllocator: "
 )  #: an allocation that failed inside the process: the kernel ended nobody
 _BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")

@@ -156,7 +156,7 @@ _IN_SETUP = """Traceback (most recent call last):
   File "{package}/runtime/engine.py", line 1311, in {function}
     self.optimizer = self._configure_bf16_optimizer(basic_optimizer)
 Loading extension module utils...
-  File "{package}/runtime/bf16_optimizer.py", line 258, in _flatten_dense_tensors_aligned
+  File "{package}/runtime/bf16_optimizer.py", line 258, in flatten_aligned
     return self.flatten(align_dense_tensors(tensor_list, alignment))
 torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.55 GiB (GPU 1; 23.69 GiB)
 """
@@ -167,6 +167,7 @@ torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.55 GiB (GP
     [
         ("/opt/site-packages/deepspeed", "_configure_optimizer", True),
         ("/opt/site-packages/deepspeed", "_configure_zero_optimizer", True),
+        ("/opt/site-packages/deepspeed", "_setup_for_real_optimizer", True),
         ("/opt/site-packages/deepspeed", "forward", False),
         ("/opt/site-packages/other", "_configure_optimizer", False),
     ],
@@ -361,6 +362,7 @@ _CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocat
         ),
         (f"RuntimeError: {_CPU} you tried to allocate 42949672960 bytes.", "40.0 GiB"),
         ("memory allocation of 2097152 bytes failed", "2.00 MiB"),
+        ("memory allocation of memory allocation of 20971522097152 bytes failed", ""),  # two wrote
         ("OSError: [Errno 12] Cannot allocate memory", ""),
         ("MemoryError", ""),
     ],
