@@ -145,6 +145,8 @@ DIVERGED_TIMES: Final = 1.5
 DIVERGED_RECORDS: Final = 50
 #: Training has hardly begun up to this step.
 EARLY_STEP: Final = 1000
+#: Times what the training's bar counts of a step, from which on the few that it times are unlike.
+UNLIKE_BAR: Final = 2.0
 #: A learning rate below which Adam's step is lost in the rounding of any weight, also in fp32.
 HARDLY_A_RATE: Final = 1e-9
 

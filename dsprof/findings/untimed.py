@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
@@ -11,8 +11,10 @@ from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
+from dsprof.findings.thresholds import UNLIKE_BAR
 from dsprof.grammar import TimerFlavour
-from dsprof.run.table import LONGEST
+from dsprof.run.bars import since_start
+from dsprof.run.table import LONGEST, within
 from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
@@ -43,20 +45,57 @@ def no_timers(facts: Facts) -> Finding:
     if lacking == _PLACELESS:
         known += " Its timer lines name no step; a longer part of the log may name them."
     known += "" if _prints_timers(facts, lacking) else _for_timers(facts)[0]
+    unlike = _unlike_the_bar(facts)
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{_how_long(seconds, rate)} is unknown: {lacking}",
-        summary=known.strip(),
+        title=f"{_how_long(seconds, rate, unlike)} is unknown: {lacking}",
+        summary=(_said_of_unlike(unlike) + known).strip(),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
     )
 
 
-def _how_long(seconds: float | None, rate: float) -> str:
+class Unlike(NamedTuple):
+    """What the training's bar counts, where the few steps that it times by itself are unlike it."""
+
+    timed: int
+    counted: int
+    seconds: float  # of a step, over all that are counted
+
+
+def _unlike_the_bar(facts: Facts) -> Unlike | None:
+    """Bars that stand close together time few steps, which may be none of the usual ones."""
+    steps, seconds = facts.steps, facts.step_seconds
+    timed = steps[steps["whole_seconds"].notna()]
+    if not seconds or timed.empty or not timed["whole_from"].eq("bar").all():
+        return None
+    by_bar = since_start(within(timed.head(1), facts.run.told, "segment", "engine"))
+    few, all_of_them = int(timed["covers"].sum()), int(timed["step"].max())
+    if by_bar is None or by_bar * all_of_them < 2 * seconds * few:
+        return None  # most of its time is seen, as where the other steps are of an earlier launch
+    is_unlike = not 1 / UNLIKE_BAR <= seconds / by_bar <= UNLIKE_BAR
+    return Unlike(few, all_of_them, by_bar) if is_unlike else None
+
+
+def _said_of_unlike(unlike: Unlike | None) -> str:
+    if unlike is None:
+        return ""
+    return (
+        f"Its bar counts {format_seconds(unlike.seconds)} a step over the {unlike.counted:,} since "
+        "it began, unless some of them are of an earlier launch: how long a usual step takes is "
+        "unknown. "
+    )
+
+
+def _how_long(seconds: float | None, rate: float, unlike: Unlike | None) -> str:
     """What is known of a step's length, and that more is asked for. `rate`: in TFLOP/s of a GPU."""
     if not seconds:
         return "Where the time of a step goes"
+    if unlike is not None:
+        several = unlike.timed > 1
+        those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
+        return f"The {those} took {format_seconds(seconds)}{' each' * several}; where that goes"
     speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
     return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
 

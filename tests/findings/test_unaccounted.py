@@ -294,6 +294,24 @@ def test_a_lone_bar_says_how_long_steps_took_but_of_no_single_one() -> None:
     assert found.summary.startswith("Nor does this log say how long any single step takes.")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("41/500 [04:27<49:49,  6.51s/it]", "42/500 [08:04<1:28:00, 11.52s/it]", "The one step"),
+        ("41/500 [04:27<49:49,  6.51s/it]", "44/500 [14:04<2:25:00, 19.18s/it]", "A step takes"),
+        ("41/500 [04:27<49:49,  6.51s/it]", "61/500 [06:47<48:49,  6.67s/it]", "A step takes"),
+        ("401/500 [00:31<00:09,  0.08s/it]", "404/500 [02:04<00:29,  0.31s/it]", "A step takes"),
+    ],
+)
+def test_a_step_that_is_unlike_all_that_its_bar_counts_is_not_passed_off_for_a_usual_one(
+    first: str, second: str, said: str
+) -> None:
+    bars = [f"{{'loss': 2.5, 'epoch': 0.1}}\n  1%|#   | {bar}\n" for bar in (first, second)]
+    found = one(run_of_text(*bars), "unaccounted-time")
+    assert found.title.startswith(said)
+    assert ("how long a usual step takes is unknown" in found.summary) == said.startswith("The")
+
+
 def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     alike = {"forward": 0.4, "backward": 0.0, "step": 0.1}
     one_rank = run_of(steps(9, alike, 0.5))
