@@ -29,10 +29,13 @@ from dsprof.findings.thresholds import (
     WAITING_WORTH_NAMING,
 )
 from dsprof.findings.traffic import (
+    SLOW_NETWORK,
     bucket_bytes,
+    fewer_calls,
     larger_buckets,
     less_traffic,
     logged_traffic,
+    most_sent,
     overlap_advice,
     overlap_is_off,
     saved_by_less_traffic,
@@ -70,22 +73,34 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
 
 def _unknown(facts: Facts, seconds: float) -> Cause:
     """None of the causes accounts for it; how much of it is uneven work may still be known."""
-    part = _uneven_part(facts, seconds)
+    part, few = _uneven_part(facts, seconds), _few_bytes(facts, seconds)
     advice = (
         _without_buffers(facts)
-        or larger_buckets(facts) + less_traffic(facts)
+        or larger_buckets(facts) + (fewer_calls(facts) if few else less_traffic(facts))
         or record(facts, "separates waiting from transfer")
     )
-    transfer = f"andwidth, {_copies(facts)}many small messages and"
-    apart = f"cannot be told apart: {_missing(facts)}, hence medium confidence in the advice."
+    transfer = "the start-up of calls" if few else f"bandwidth, {_copies(facts)}many small messages"
+    peer = "more of such waiting" if part else "waiting for a slower peer"
+    missing = "" if few else f": {_missing(facts)}"
+    rest = f"{transfer} and {peer} cannot be told apart{missing}, hence medium confidence in the "
     if part is None:
-        peer = "waiting for a slower peer"
-        return Cause(f"B{transfer} {peer} {apart}", advice=advice, known=False)
+        return Cause(f"{few}{rest[0].upper()}{rest[1:]}advice.", advice=advice, known=False)
     return Cause(
-        f"{part.sentence} In the rest, b{transfer} more of such waiting {apart}",
+        f"{part.sentence} {few}In the rest, {rest}advice.",
         title=part.title,
         advice=(*advice, *part.advice),
         known=False,
+    )
+
+
+def _few_bytes(facts: Facts, seconds: float) -> str:
+    """Why it is no bandwidth, where a recording's calls send too little for that."""
+    sent = most_sent(facts)
+    if sent is None or sent / SLOW_NETWORK > WAITING_WORTH_NAMING * seconds:
+        return ""
+    return (
+        f"They send {format_bytes(sent)} per step at most, {format_seconds(sent / SLOW_NETWORK)} "
+        "even at 1 Gbit/s: that is not bandwidth. "
     )
 
 

@@ -50,6 +50,33 @@ def logged_traffic(facts: Facts) -> Traffic | None:
     return Traffic(moved["reduce_scatter"] + 2 * moved["all_reduce"], gathered)
 
 
+#: Bytes a second over a slower network than any that ranks train over: 1 Gbit/s.
+SLOW_NETWORK: Final = 1e9 / 8
+
+
+def most_sent(facts: Facts) -> float | None:
+    """Bytes that a rank sends at most in the calls of a recorded step that hold it up.
+
+    An all-reduce sends its tensor twice, a gathering a shard to each other rank. None where these
+    bytes, or the ranks, are not known.
+    """
+    ranks, times = facts.layout.world_size, facts.per_step
+    if not (facts.exposure_is_known and ranks and times):
+        return None
+    size = per_operation(facts.held_up)["bytes"] * times
+    gathered = size.index.str.contains("gather")
+    return float(size[gathered].sum()) * (ranks - 1) + 2 * float(size[~gathered].sum())
+
+
+def fewer_calls(facts: Facts) -> tuple[Advice, ...]:
+    """Advice to make less often what costs the same however few bytes it sends."""
+    why = "a call of so few bytes takes as long however many samples a step computes"
+    larger = Advice("samples of a micro-batch", "", "more, if memory allows", why)
+    if facts.layout.data_parallel == 1:
+        return ()
+    return (*_reduced_once(facts), larger)
+
+
 def _one_group(facts: Facts) -> bool:
     """Whether every call involves all ranks: there is no parallelism but data parallelism."""
     config, layout = facts.run.config, facts.layout
@@ -84,24 +111,27 @@ def larger_buckets(facts: Facts) -> tuple[Advice, ...]:
 
 def less_traffic(facts: Facts) -> tuple[Advice, ...]:
     """Advice to move less, or to hide the reduction; none where nothing is reduced."""
-    advice: list[Advice] = []
     if facts.layout.data_parallel == 1:
         return ()
-    of_layers = facts.phases_of("communication").index.isin(_OF_LAYERS).any()
-    if facts.layout.zero_stage in (None, 0, 1) and not of_layers:
-        advice.append(
-            more_micro_batches(
-                facts,
-                "gradients are reduced once per step: twice the micro-batches halve the "
-                "communication per sample (mind the larger batch)",
-            )
-        )
+    advice = [*_reduced_once(facts)]
     if not _is_gathering(facts):
         advice += overlap_advice(facts)
     if facts.layout.element_bytes == 4:
         why = "half the bytes for gradients and parameters"
         advice.append(Advice("bf16.enabled", "false", "true", why))
     return tuple(advice)
+
+
+def _reduced_once(facts: Facts) -> tuple[Advice, ...]:
+    """More micro-batches, where their gradients are reduced once per step."""
+    of_layers = facts.phases_of("communication").index.isin(_OF_LAYERS).any()
+    if facts.layout.zero_stage not in (None, 0, 1) or of_layers:
+        return ()
+    why = (
+        "gradients are reduced once per step: twice the micro-batches halve the communication per "
+        "sample (mind the larger batch)"
+    )
+    return (more_micro_batches(facts, why),)
 
 
 def _is_gathering(facts: Facts) -> bool:

@@ -379,9 +379,10 @@ def uneven(
     loading: bool = False,
     transfer: int = 5,
     zero: int | None = None,
+    size: int = 64 << 20,
 ) -> Run:
-    """30 steps of 100 ms, `transfer` of them an all-reduce, or under ZeRO-3 a gathering of
-    parameters; in each, one rank in turn computes `late` ms longer.
+    """30 steps of 100 ms, `transfer` of them an all-reduce of `size` bytes, or under ZeRO-3 a
+    gathering of parameters; in each, one rank in turn computes `late` ms longer.
     With `loading`, that rank also waits 1 us longer for its batch.
     """
     told = {"world_size": 2} | ({"zero_stage": zero} if zero else {})
@@ -401,7 +402,7 @@ def uneven(
                 writer.span(data, begin - MS, begin - MS + 1_000 * (1 + (computing > 0)), step)
             writer.span(forward, begin, begin + computing * MS, step)
             writer.span(backward, begin + computing * MS, arrives + held_up, step)
-            writer.collective(reduce, whose, arrives, arrives, held_up, step, size=64, seq=step)
+            writer.collective(reduce, whose, arrives, arrives, held_up, step, size=size, seq=step)
             writer.step(step, begin, begin + 100 * MS, CLASSES)
         writer.close()
     return load(folder)
@@ -438,6 +439,23 @@ def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: 
     assert found.confidence == "medium"
     assert found.advice[-1].setting == "the ranks' work in forward"
     assert len(found.advice) > 1
+
+
+@pytest.mark.parametrize(("late", "rest"), [(20, "In the rest, t"), (0, "T")])
+def test_calls_that_send_too_little_for_any_link_are_not_laid_to_bandwidth(
+    tmp_path: Path, late: int, rest: str
+) -> None:
+    """Twice 64 KiB take 1 ms at 1 Gbit/s, of the 22 that collectives hold a step up."""
+    run = uneven(tmp_path, late, transfer=22 - late // 2, size=64 << 10)
+    found = one(run, "communication-bound")
+    assert (
+        "They send 128 KiB per step at most, 1.05 ms even at 1 Gbit/s: that is not bandwidth. "
+        f"{rest}he start-up of calls and " in found.summary
+    )
+    settings = [one.setting for one in found.advice]
+    assert "samples of a micro-batch" in settings
+    assert not {"bf16.enabled", "zero_optimization.overlap_comm"} & set(settings)
+    assert found.confidence == "medium"
 
 
 def test_what_ranks_wait_for_each_other_in_gathers_is_uneven_work_and_no_gathering(
