@@ -8,6 +8,7 @@ section 7: the traffic of a step is 2 times the parameters for stages 0 to 2, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsprof.analysis.layout import Layout
@@ -35,6 +36,23 @@ def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
 def bubble_seconds(stages: int, micro_batches: int, compute: float, chunks: int = 1) -> float:
     """Idle seconds of a stage that computes for `compute` seconds: (p-1)/(vm) of these."""
     return (stages - 1) / (chunks * micro_batches) * compute
+
+
+def uneven_bubble(micro_batches: int, compute: Sequence[float], chunks: int = 1) -> float:
+    """The same where each stage computes for other seconds: these, but for the slowest, over vm.
+
+    m micro-batches take one turn through all stages, and m - 1 more of the slowest one.
+    """
+    return (sum(compute) - max(compute)) / (chunks * micro_batches)
+
+
+def saved_by_even_split(micro_batches: int, compute: Sequence[float], chunks: int = 1) -> float:
+    """Seconds by which a step is shorter if all stages compute equally long.
+
+    One turn through all of them takes as long as before, so 1/(vm) of it is not saved.
+    """
+    beyond = max(compute) - sum(compute) / len(compute)
+    return beyond * (1 - 1 / (chunks * micro_batches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.gathers import stall_seconds
 from dsprof.findings.network import network_fallback
-from dsprof.findings.pipeline import bubble_in_collectives
+from dsprof.findings.pipeline import named_in_collectives
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.saves import waiting_in_mean
 from dsprof.findings.small_messages import small_seconds
@@ -262,7 +262,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "in small messages": small_seconds(facts),
         _GATHERING: stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),
-        "of waiting for the last stage": bubble_in_collectives(facts),
+        "of waiting for the last stage": named_in_collectives(facts),
     }
     parts[_IN_SPIKES] = max(_in_spikes(facts) - sum(parts.values()), 0.0)
     return {what: seconds for what, seconds in parts.items() if seconds}

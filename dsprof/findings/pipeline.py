@@ -6,15 +6,15 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.analysis.cost import bubble_seconds
-from dsprof.events import Severity
+from dsprof.analysis.cost import bubble_seconds, saved_by_even_split
+from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.spikes import without_spikes
-from dsprof.findings.stages import in_collectives, slowest_stage
+from dsprof.findings.stages import by_stage, in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -58,7 +58,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     cheap = transfer_is_cheap(waiting)
-    gain = _gain(facts, seconds, ideal, max(0.0, seconds - alone))
+    gain = _gain(facts, seconds, ideal)
     blame = _blame(seconds if ideal else None, total + waited_for_late_stage(facts), cheap)
     return [
         Finding(
@@ -78,21 +78,31 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def bubble_in_collectives(facts: Facts) -> float:
-    """Seconds per step of communication that are a bubble which `pipeline_bubble` names."""
-    found = pipeline_bubble(facts)
-    if isinstance(found, str) or not found or not found[0].seconds_per_step:
+def named_in_collectives(facts: Facts) -> float:
+    """Seconds per step of communication in which stages wait for the last one, as far as the bubble
+    or a slower stage, which findings name, explains that."""
+    waiting, found = waiting_in(facts), pipeline_bubble(facts)
+    if isinstance(waiting, str) or isinstance(found, str):
         return 0.0
-    waiting = waiting_in(facts)
-    assert not isinstance(waiting, str)
-    return max(0.0, found[0].seconds_per_step - for_neighbours(facts, waiting))
+    bubble = sum(one.seconds_per_step or 0.0 for one in found)
+    named = bubble + _for_slowest(facts) - for_neighbours(facts, waiting)
+    return min(max(0.0, named), in_collectives(facts))
+
+
+def _for_slowest(facts: Facts) -> float:
+    """What stages, in their mean, wait for one that computes longer than they do, if that is a
+    finding."""
+    seen, computes = slowest_stage(facts), by_stage(facts, Class.COMPUTE)
+    if seen is None or computes is None or not _uneven(facts, *seen):
+        return 0.0
+    return float(computes.mean(axis=1).max() - computes.mean())
 
 
 def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
     """A stage waits longer than a balanced pipeline's bubble explains.
 
     Gain: what one slow stage of p does more than the others is done all the same, spread
-    over all p: (p-1)/p of the waiting at best.
+    over all p: (p-1)/p of the waiting at best. Where every stage is recorded, see `_even_split`.
     """
     waiting = waiting_in(facts)
     if isinstance(waiting, str):
@@ -158,24 +168,40 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
     severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
     if severity is None:
         return []
-    stages = facts.layout.stages or 2
+    gain = _even_split(facts)
     return [
         Finding(
             rule="pipeline-imbalance",
-            severity=severity,
+            severity=severity if gain else Severity.INFO,
             title=f"Stage {stage} computes {format_seconds(excess)} a step more than the others, "
             f"{format_share(share)} of the step",
-            summary=f"All {stages} stages are recorded: what stage {stage} computes beyond the "
-            f"median of the others, all of them wait for ({facts.windows}).",
+            summary=f"All {facts.layout.stages or 2} stages are recorded: what stage {stage} "
+            f"computes beyond the median of the others, all of them wait for ({facts.windows})."
+            + ("" if gain else _ONE_BY_ONE),
             share=share,
             seconds_per_step=excess,
             ranks=ranks,
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
-            advice=(_SPLIT,),
-            gain=promise(excess * (1 - 1 / stages)),
+            advice=(_SPLIT,) if gain else (),
+            gain=promise(gain) if gain else None,
         )
     ]
+
+
+_ONE_BY_ONE: Final = (
+    " With one micro-batch a step they compute one after the other: an even split saves nothing."
+)
+
+
+def _even_split(facts: Facts) -> float:
+    """What a split by measured time saves of a step at best: see `saved_by_even_split`."""
+    computes = by_stage(facts, Class.COMPUTE)
+    assert computes is not None
+    means = computes.mean(axis=1)
+    return saved_by_even_split(
+        facts.layout.micro_batches or len(means), means.tolist(), facts.layout.chunks or 1
+    )
 
 
 def _unexplained(facts: Facts) -> list[Finding]:
@@ -271,9 +297,7 @@ def _enough(stages: int | None, micro_batches: int | None) -> int | None:
     return max(MICRO_BATCHES_PER_STAGE * stages, 2 * (micro_batches or 0))
 
 
-def _gain(
-    facts: Facts, seconds: float, ideal: float | None, collective: float
-) -> tuple[float, float]:
+def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
     """What more micro-batches of the same size save per sample, see `_enough`.
 
     The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, and at best
@@ -284,6 +308,6 @@ def _gain(
     enough = _enough(facts.layout.stages, micro_batches)
     if ideal is None or not enough or not micro_batches:
         return 0.0, seconds / 2
-    once = (facts.seconds_of("communication", "optimizer") or 0.0) - collective
+    once = (facts.seconds_of("communication", "optimizer") or 0.0) - in_collectives(facts)
     less = 1 - micro_batches / enough
     return less * min(ideal, seconds), less * (min(ideal, seconds) + once)

@@ -7,12 +7,12 @@ from typing import Final
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
-from dsprof.analysis.cost import bubble_seconds, bubble_share
+from dsprof.analysis.cost import bubble_seconds, bubble_share, uneven_bubble
 from dsprof.events import Class
 from dsprof.findings.facts import NO_TIMERS, Facts
 from dsprof.findings.finding import Confidence
 from dsprof.findings.late_stage import late_stage, waited_for_late_stage
-from dsprof.findings.stages import by_rank, in_collectives
+from dsprof.findings.stages import by_rank, by_stage, in_collectives
 from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
 from dsprof.findings.untimed import source_word
 from dsprof.units import format_seconds, format_share
@@ -47,7 +47,17 @@ def transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
 
 
 def ideal_bubble(facts: Facts) -> float | None:
-    """Seconds of waiting a balanced pipeline causes; None if its shape is unknown."""
+    """Seconds of waiting that filling and draining the pipeline causes, of stages as uneven as they
+    are recorded, else of a balanced one; None if its shape is unknown.
+    """
+    balanced, micro_batches = _balanced_bubble(facts), facts.layout.micro_batches
+    computes = by_stage(facts, Class.COMPUTE)
+    if balanced is None or computes is None or not micro_batches:
+        return balanced
+    return uneven_bubble(micro_batches, computes.mean(axis=1).tolist(), facts.layout.chunks or 1)
+
+
+def _balanced_bubble(facts: Facts) -> float | None:
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
     compute = facts.seconds_of("compute")
     if not stages or stages < 2 or not micro_batches or not compute or facts.layout.zero_bubble:
@@ -182,10 +192,12 @@ def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
         if seconds > _LONGER * ideal
         else f"the wait here, {format_seconds(seconds)}, is no longer than that bubble"
     )
+    uneven = ideal < (1 - WORTH_NAMING) * (_balanced_bubble(facts) or 0.0)
+    as_they_are = "the slowest one of these leaves less to fill and drain, and " if uneven else ""
     return (
-        f"{stages} stages and {micro_batches} micro-batches{interleaved} idle "
-        f"{format_share(bubble_share(stages, micro_batches, chunks))} of their time even when "
-        f"balanced, (p-1)/({'v' if chunks > 1 else ''}m+p-1): {of_it}."
+        f"{stages} stages and {micro_batches} micro-batch{'es' * (micro_batches > 1)}{interleaved} "
+        f"idle {format_share(bubble_share(stages, micro_batches, chunks))} of their time even when "
+        f"balanced, (p-1)/({'v' if chunks > 1 else ''}m+p-1): {as_they_are}{of_it}."
     )
 
 

@@ -8,7 +8,9 @@ from dsprof.analysis.cost import (
     bubble_seconds,
     bubble_share,
     least_seconds,
+    saved_by_even_split,
     shard_factor,
+    uneven_bubble,
     zero_traffic,
 )
 from dsprof.analysis.layout import Layout
@@ -74,3 +76,27 @@ def test_the_bubble_of_four_stages_and_four_micro_batches() -> None:
 def test_interleaved_stages_have_a_bubble_that_is_smaller_by_their_number_of_chunks() -> None:
     assert bubble_share(4, 4, chunks=2) == pytest.approx(3 / 11)
     assert bubble_seconds(4, 4, compute=4.0, chunks=2) == pytest.approx(1.5)
+
+
+def turns(micro_batches: int, stages: list[float]) -> float:
+    """Seconds of a step: one turn of a micro-batch through all stages, and the others through the
+    slowest one behind it."""
+    return sum(stages) + (micro_batches - 1) * max(stages)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 8])
+def test_uneven_stages_idle_and_gain_what_the_turns_of_their_micro_batches_take(
+    micro_batches: int,
+) -> None:
+    stages = [6.0, 24.0, 6.0]
+    a_step = [micro_batches * one for one in stages]
+    now, even = turns(micro_batches, stages), turns(micro_batches, [12.0] * 3)
+    assert saved_by_even_split(micro_batches, a_step) == pytest.approx(now - even)
+    # What more micro-batches leave of it is shared by their samples: with 4 times as many a quarter
+    saved = now - turns(4 * micro_batches, stages) / 4
+    assert uneven_bubble(micro_batches, a_step) * 3 / 4 == pytest.approx(saved)
+
+
+def test_of_even_stages_the_bubble_is_the_same_by_both_ways() -> None:
+    assert uneven_bubble(4, [8.0] * 3, 2) == pytest.approx(bubble_seconds(3, 4, 8.0, 2))
+    assert saved_by_even_split(4, [8.0] * 3) == 0

@@ -156,7 +156,8 @@ def test_a_run_without_pipeline_timers_is_not_judged() -> None:
 
 
 def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
-    """Ranks 2 and 3 are stage 1, which computes 0.5 s more; half of that is saved at best."""
+    """Ranks 2 and 3 are stage 1, which computes 0.5 s more: 0.25 more than the mean, of which an
+    even split saves what 7 of 8 micro-batches take."""
     rows = steps(3, STAGE_0, 2.0, ranks=2)
     late = STAGE_0 | {"backward_inner": 1.1, "pipe_recv_grad": 0.25}
     rows += [
@@ -169,7 +170,28 @@ def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
     assert (found.ranks, found.confidence) == ((2, 3), "high")
     assert found.title.startswith("Stage 1 computes 500 ms a step more than the others")
     assert found.title.endswith(" % of the step")
-    assert found.gain == pytest.approx((0.125, 0.25))
+    assert found.gain == pytest.approx((0.25 / 2 * 7 / 8, 0.25 * 7 / 8))
+
+
+def test_a_bubble_of_uneven_stages_is_what_all_but_the_slowest_compute_of_a_micro_batch() -> None:
+    """In one micro-batch of three stages, 0.2, 0.8 and 0.2 s long: two wait 1.0 s, one 0.4."""
+    rows = []
+    for rank, computes, waits, blocked in ((0, 0.2, 0.9, 0.12), (1, 0.8, 0.4, 0.02),
+                                           (2, 0.2, 0.5, 0.52)):  # fmt: skip
+        stage = {"forward": computes / 2, "backward_inner": computes / 2,
+                 "pipe_recv_grad": waits, "reduce_grads": blocked}  # fmt: skip
+        rows += [row | {"rank": rank} for row in steps(3, stage, None if rank else 1.22)]
+    shape: dict[str, Any] = {"world_size": 3, "pipeline_parallel_size": 3}
+    run = run_of(rows, gradient_accumulation_steps=1, **shape)
+    found = one(run, "pipeline-bubble")
+    assert found.seconds_per_step == pytest.approx(0.4)  # of balanced stages it would be 0.8
+    assert found.gain == pytest.approx((0.4 * 11 / 12, 0.42 * 11 / 12))
+    assert "3 stages and 1 micro-batch idle 67 % of their time even when balanced" in found.summary
+    assert "the slowest one of these leaves less to fill and drain, and 400 ms" in found.summary
+    assert silent(run, "communication-bound")  # waiting in collectives is of the slow stage, too
+    slow = one(run, "pipeline-imbalance")
+    assert (slow.severity, slow.gain, slow.advice) == (Severity.INFO, None, ())
+    assert "an even split saves nothing" in slow.summary
 
 
 @pytest.mark.parametrize(
