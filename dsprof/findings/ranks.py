@@ -284,9 +284,22 @@ def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
     stage, late = late_stage(facts), facts.straggler
     if stage is not None and facts.layout.world_size:
         return stage.more * len(stage.ranks) / facts.layout.world_size, stage.ranks
-    if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
+    if late is None or not facts.run.is_recording or not late_seconds(facts):
         return 0.0, ()
-    return late.place_delay * len(late.group) / late.ranks, late.group
+    lost = _beside_phases(facts, late) if late.phase else late.place_delay
+    return lost * len(late.group) / late.ranks, late.group
+
+
+def _beside_phases(facts: Facts, late: Straggler) -> float:
+    """Seconds per step that late ranks lose outside of all phases, beside what they lose in some:
+    what is slow as a whole is so there, too.
+    """
+    if facts.rest is None:
+        return 0.0
+    each = facts.rest.mean()
+    slow = each.index.isin(late.group)
+    more = float(each[slow].mean() - each[~slow].median())
+    return max(0.0, min(more, late.delay - late.place_delay))
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:

@@ -184,6 +184,31 @@ def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path
     assert untimed.advice == ()  # what to look into is said with the rank
 
 
+def test_what_a_rank_loses_outside_of_phases_beside_a_longer_phase_is_of_it_too(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 computes 60 ms longer, and 50 ms lie before its forward: something slows down all."""
+    for rank, own, beside in ((0, 40, 0), (1, 100, 50)):
+        writer = Writer.create(tmp_path, {"rank": rank, "host": "a", "world": 2})
+        forward, call = writer.name("forward", 0, "compute"), writer.name("all_reduce")
+        for step in range(1, 31):
+            at = step * 200 * MS
+            meet = at + (beside + own) * MS
+            writer.span(forward, at + beside * MS, meet, step)
+            writer.collective(call, 0, meet, meet, at + 160 * MS - meet, step, -1, 64)
+            writer.step(step, at, at + 160 * MS)
+        writer.close()
+    run = load(tmp_path)
+    late = one(run, "straggler-rank")
+    assert late.seconds_per_step == pytest.approx(0.11)
+    assert "It loses most in forward (60.0 ms per step)" in late.summary
+    untimed = one(run, "unaccounted-time")
+    assert untimed.severity is Severity.INFO
+    assert untimed.title == (
+        "16 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
+    )
+
+
 def test_a_recording_without_a_rank_proves_nothing_about_a_rank(tmp_path: Path) -> None:
     for rank, late in ((0, 1), (None, 0), (2, 20)):
         writer = Writer.create(tmp_path, {"rank": rank, "host": "a", "world": 3})
