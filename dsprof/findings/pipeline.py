@@ -11,10 +11,9 @@ from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.spikes import without_spikes
-from dsprof.findings.stages import by_stage, in_collectives, slowest_stage
+from dsprof.findings.stages import alike, by_stage, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -28,9 +27,12 @@ from dsprof.findings.waiting import (
     for_neighbours,
     headline,
     ideal_bubble,
+    in_collectives,
+    late_ones,
     sentences,
     sure,
     transfer_is_cheap,
+    waited_for_late,
     waiting_in,
 )
 from dsprof.units import format_seconds, format_share
@@ -59,7 +61,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
         return []
     cheap = transfer_is_cheap(waiting)
     gain = _gain(facts, seconds, ideal)
-    blame = _blame(seconds if ideal else None, total + waited_for_late_stage(facts), cheap)
+    blame = _blame(seconds if ideal else None, total + waited_for_late(facts), cheap)
     return [
         Finding(
             rule="pipeline-bubble",
@@ -95,7 +97,8 @@ def _for_slowest(facts: Facts) -> float:
     seen, computes = slowest_stage(facts), by_stage(facts, Class.COMPUTE)
     if seen is None or computes is None or not _uneven(facts, *seen):
         return 0.0
-    return float(computes.mean(axis=1).max() - computes.mean())
+    own = alike(computes)
+    return float(own.max() - own.mean())
 
 
 def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
@@ -198,9 +201,9 @@ def _even_split(facts: Facts) -> float:
     """What a split by measured time saves of a step at best: see `saved_by_even_split`."""
     computes = by_stage(facts, Class.COMPUTE)
     assert computes is not None
-    means = computes.mean(axis=1)
+    own = alike(computes).tolist()
     return saved_by_even_split(
-        facts.layout.micro_batches or len(means), means.tolist(), facts.layout.chunks or 1
+        facts.layout.micro_batches or len(own), own, facts.layout.chunks or 1
     )
 
 
@@ -221,8 +224,8 @@ def _unexplained(facts: Facts) -> list[Finding]:
     share = facts.share(rest) or 0.0
     if share < PIPELINE_WARNING:
         return []
-    late = late_stage(facts)
-    besides = f", besides what they wait for stage {late.stage}" if late else ""
+    late = late_ones(facts)
+    besides = f", besides what they wait for {' and '.join(late)}" if late else ""
     loading = ", loading data included" if data else ""
     return [
         Finding(

@@ -8,14 +8,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.backwards import more_backwards
-from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.evidence import row_evidence
 from dsprof.findings.extremes import (
     OTHER_WORK,
     few_steps,
@@ -23,23 +22,28 @@ from dsprof.findings.extremes import (
     waited_in_collectives,
     waits_for_some_rank,
 )
-from dsprof.findings.facts import COLLECTING, NO_COMMUNICATION, RANKS_UNTOLD, Facts, once, promise
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.facts import COLLECTING, Facts, once, promise
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.late_ranks import (
+    hosts_of,
+    is_steady,
+    may_wait,
+    node,
+    own_code,
+    proof_of,
+    stands_out,
+)
+from dsprof.findings.late_replica import are_compared, found_replica, late_replica, waited_beside
 from dsprof.findings.late_stage import found_late, late_stage
 from dsprof.findings.models import other_model
-from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
+from dsprof.findings.places import Place, place_of
 from dsprof.findings.thresholds import (
-    STRAGGLER_ABOVE_CHANCE,
-    STRAGGLER_CHANCE,
     STRAGGLER_CRITICAL,
-    STRAGGLER_HELD,
-    STRAGGLER_OFTEN,
     STRAGGLER_STEPS,
     STRAGGLER_WARNING,
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.findings.unseen import calls_unseen
 from dsprof.findings.versions import is_known
 from dsprof.run.table import STEP, plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
@@ -57,7 +61,8 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     Gain: at best all of the delay, if it becomes as fast as the last one of the others.
     """
     if facts.is_pipeline:
-        return found_late(facts) or OTHER_WORK
+        found = [*found_replica(facts), *found_late(facts)]
+        return found or ([] if are_compared(facts) else OTHER_WORK)
     late = facts.straggler
     if late is None:
         unnamed = waits_for_some_rank(facts)
@@ -77,7 +82,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             rule="straggler-rank",
             severity=severity,
             title=f"{said.wait.capitalize()} for {said.where}, {format_share(share)} of "
-            + ("each step" if _is_steady(late) else "the time")
+            + ("each step" if is_steady(late) else "the time")
             + (_GARBAGE if garbage else ""),
             summary=f"{said.are_last} in {format_share(late.held)} of "
             f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
@@ -91,11 +96,11 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             ranks=late.group,
             phase=late.phase or None,
             steps=(late.first, late.last),
-            evidence=_lines(facts, late),
+            evidence=proof_of(facts, late),
             advice=garbage
             or (
                 *((other.advice(late.who),) if other else ()),
-                *((more.advice,) if more else (*_own_code(facts, late, place), node(facts, late))),
+                *((more.advice,) if more else (*own_code(facts, late, place), node(facts, late))),
             ),
             gain=_gain(facts, late),
             what_if=f"{late.who} were not late" if facts.replay else "",
@@ -154,7 +159,7 @@ class _Words:
 
 
 def _words(facts: Facts, late: Straggler) -> _Words:
-    hosts = " and ".join(_hosts(facts, late))
+    hosts = " and ".join(hosts_of(facts, late))
     where = late.who + (f" on {hosts}" if hosts else "")
     if len(late.group) > 1:
         last = f"They are the last {len(late.group):,} of {late.ranks:,} ranks"
@@ -170,27 +175,6 @@ def _words(facts: Facts, late: Straggler) -> _Words:
     return _Words(where, wait, median, last, "arrives", "It loses", "it")
 
 
-def node(facts: Facts, late: Straggler) -> Advice:
-    """What to look at, if the delay is not of their own code."""
-    hosts = _hosts(facts, late)
-    if late.meeting.startswith(_BETWEEN_TWO):
-        return Advice(f"the work of {late.who}", "", "even it out", _DIFFERENT)
-    why = "a throttled or other GPU, a busy CPU or disk, or a larger share of the data"
-    if len(late.group) > 1 and not hosts:
-        return Advice(f"what {late.who} have in common", "", "check it", _IN_COMMON)
-    named = f" ({' and '.join(hosts)})" if hosts else ""
-    to = "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile"
-    return Advice(f"the node of {late.who}{named}", "", to, why)
-
-
-_BETWEEN_TWO: Final = ("send", "recv")  # recorded calls between single ranks
-_DIFFERENT: Final = (
-    "ranks that send to single others, as stages of a pipeline, mostly do different work; if it is "
-    "alike, check the node"
-)
-_IN_COMMON: Final = "slower or throttled GPUs, a switch or a socket, or more work than the others"
-
-
 def _why_not(facts: Facts, late: Straggler) -> str | None:
     """Reasons against naming the rank that comes last."""
     if COLLECTING in facts.doubts and late.group == (COLLECTS,):
@@ -198,55 +182,6 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
     if late.steps < STRAGGLER_STEPS:
         return few_steps(late.steps, STRAGGLER_STEPS)
     return may_wait(facts, late)
-
-
-def may_wait(facts: Facts, late: Straggler) -> str | None:
-    """Why the rank that seems late may itself be waiting; None if it is known to be late.
-
-    The summary and the page ask this, too, before they name it.
-    """
-    are, come, it, itself = "is", "comes", "it", "itself"
-    if len(late.group) > 1:
-        are, come, it, itself = "are", "come", "they", "themselves"
-    unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
-    backward = next((phase for phase in late.phases if "backward" in phase), None)
-    if unseen and backward:  # it includes the reduction, and so the waiting
-        return (
-            f"{late.who} {are} longest in {backward}, where {it} may {itself} be waiting for the "
-            "others: no communication between the ranks is timed"
-        )
-    missed = calls_unseen(facts)
-    if missed:
-        return (
-            f"{late.who} {come} last, where {it} may {itself} be waiting for the others: a rank "
-            f"issued {missed:,} collectives that its recording did not see"
-        )
-    return None
-
-
-def stands_out(late: Straggler) -> bool:
-    """Whether the same rank usually comes last, instead of each in turn."""
-    often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
-    return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
-
-
-def _is_steady(late: Straggler) -> bool:
-    """Whether it comes late in nearly every step, instead of much later in some of them."""
-    return late.held >= STRAGGLER_HELD and 2 * late.least >= late.delay
-
-
-def _own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice, ...]:
-    """How to see what a late rank does where a recording has no phase: that is the script's own
-    code.
-    """
-    if late.phase or not facts.run.is_recording:
-        return ()
-    return (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)
-
-
-def _is_alone(facts: Facts) -> bool:
-    """Whether all ranks run on one host, by settings or recordings; a log may lack some hosts."""
-    return facts.layout.nodes == 1
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
@@ -266,8 +201,8 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     that are not late wait.
     """
     found, late = straggler_rank(facts), facts.straggler
-    if facts.is_pipeline:  # its stages wait where they send and receive
-        return 0.0
+    if facts.is_pipeline:  # its stages wait in sends and receives, its replicas here
+        return 0.0 if operation else waited_beside(facts)
     if isinstance(found, str) or not found or (late and operation not in late.meeting):
         return 0.0
     if late is not None:
@@ -281,7 +216,9 @@ def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
     """Seconds of the mean step that those of `straggler-rank` lose outside of all phases, and who
     they are.
     """
-    stage, late = late_stage(facts), facts.straggler
+    stage, one, late = late_stage(facts), late_replica(facts), facts.straggler
+    if one is not None and not one.latest.phase and facts.layout.world_size:
+        return one.latest.place_delay * len(one.ranks) / facts.layout.world_size, one.ranks
     if stage is not None and facts.layout.world_size:
         return stage.more * len(stage.ranks) / facts.layout.world_size, stage.ranks
     if late is None or not facts.run.is_recording or not late_seconds(facts):
@@ -394,41 +331,3 @@ def stated_wait(facts: Facts) -> Waiting | None:
     if any(name.startswith("cumulative-comm") for name in facts.doubts):
         return None
     return waiting(facts.run.told)
-
-
-def _hosts(facts: Facts, late: Straggler) -> tuple[str, ...]:
-    """The host of the late rank; of a group only those whose ranks are all late, if that is all of
-    it and others have other hosts.
-    """
-    pairs = facts.run.told[["rank", "host"]].dropna().drop_duplicates("rank")
-    host_of = dict(zip(pairs["rank"].astype(int), pairs["host"].astype(str), strict=True))
-    if len(late.group) == 1:
-        return tuple(host_of[rank] for rank in late.group if rank in host_of)
-    hosts = {host_of.get(rank, "") for rank in late.group}
-    beside = {host for rank, host in host_of.items() if rank not in late.group}
-    told = "" not in hosts and len(host_of) == facts.layout.world_size
-    return tuple(sorted(hosts)) if told and not hosts & beside else ()
-
-
-def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
-    """A late rank's longest such phase, and another rank's in the same step.
-
-    If it loses its time outside of phases: the longest wait for it, and its own in that step.
-    """
-    rows = main_phases(facts.series, facts.run.phases)
-    name = late.phase or late.meeting
-    named = rows[(rows["name"] == name).fillna(value=False) & rows["rank"].notna()]
-    own = named["rank"].isin(late.group)
-    longest, others = (named[own], named[~own]) if late.phase else (named[~own], named[own])
-    if longest.empty:
-        return ()
-    worst = largest(longest, "self_seconds")
-    beside = others[(others["step"] == worst["step"]).fillna(value=False)]
-    return tuple(
-        row_evidence(
-            row,
-            f"rank {int(row['rank']):,}, step {int(row['step']):,}, {row['name']}: "
-            f"{format_seconds(row['self_seconds'])}",
-        )
-        for row in (worst, *(row for _, row in beside.head(1).iterrows()))
-    )

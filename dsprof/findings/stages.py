@@ -6,7 +6,7 @@ import numpy as np
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class
-from dsprof.findings.facts import Facts, once
+from dsprof.findings.facts import Facts
 from dsprof.run.table import Numbers
 
 
@@ -15,12 +15,20 @@ def slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
 
     None unless every stage is recorded.
     """
-    computes = by_stage(facts, Class.COMPUTE)
-    if computes is None:
+    stages = by_stage(facts, Class.COMPUTE)
+    if stages is None:
         return None
-    means = computes.mean(axis=1)
-    slow = int(means.argmax())
-    return slow, ranks_of(slow, computes), float(means[slow] - np.median(np.delete(means, slow)))
+    computes = alike(stages)
+    slow = int(computes.argmax())
+    beyond = float(computes[slow] - np.median(np.delete(computes, slow)))
+    return slow, ranks_of(slow, stages), beyond
+
+
+def alike(stages: Numbers) -> Numbers:
+    """Seconds of each stage [stages x ranks]: those of its median rank, of two the lesser. What a
+    rank has beyond the others of its stage is told by `straggler-rank`.
+    """
+    return np.asarray(np.sort(stages, axis=1)[:, (stages.shape[1] - 1) // 2])
 
 
 def late_input(facts: Facts) -> tuple[int, float] | None:
@@ -52,7 +60,7 @@ def _input_and_work(facts: Facts) -> tuple[Numbers, Numbers] | None:
     data, computes = by_stage(facts, Class.DATA), by_stage(facts, Class.COMPUTE)
     if data is None or computes is None:
         return None
-    return data.mean(axis=1), (data + computes).mean(axis=1)
+    return alike(data), alike(data + computes)
 
 
 def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
@@ -85,15 +93,3 @@ def by_rank(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
         return None
     own = own.reindex(ranks, fill_value=0.0)  # a stage in the middle loads nothing
     return own.to_numpy(float) / max(1, phases["step"].nunique())
-
-
-@once
-def in_collectives(facts: Facts) -> float:
-    """Seconds per step that stages wait for each other in collectives: the mean of what they are
-    held up there beyond the one that is held up least.
-
-    The last stage is the first to have done its last micro-batch, and waits where gradients are
-    reduced.
-    """
-    blocked = by_rank(facts, Class.COMMUNICATION)
-    return 0.0 if blocked is None else float(blocked.mean() - blocked.min())

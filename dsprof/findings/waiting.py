@@ -9,13 +9,14 @@ import pandas as pd
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share, uneven_bubble
 from dsprof.events import Class
-from dsprof.findings.facts import NO_TIMERS, Facts
+from dsprof.findings.facts import NO_TIMERS, Facts, once
 from dsprof.findings.finding import Confidence
+from dsprof.findings.late_replica import late_replica, waited_beside, waited_within
 from dsprof.findings.late_stage import late_stage, waited_for_late_stage
-from dsprof.findings.stages import by_rank, by_stage, in_collectives
+from dsprof.findings.stages import alike, by_rank, by_stage
 from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
 from dsprof.findings.untimed import source_word
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_ranks, format_seconds, format_share
 
 NO_PIPELINE: Final = "no pipeline timers in this run"
 
@@ -30,9 +31,40 @@ def waiting_in(facts: Facts) -> pd.DataFrame | str:
 
 def for_neighbours(facts: Facts, waiting: pd.DataFrame) -> float:
     """Seconds per step that stages wait in these phases, without what they wait there for one that
-    is late between steps: that is told by `straggler-rank`.
+    is late between steps, or for a late rank: that is told by `straggler-rank`.
     """
-    return max(0.0, float(waiting["seconds"].sum()) - waited_for_late_stage(facts))
+    return max(0.0, float(waiting["seconds"].sum()) - waited_for_late(facts))
+
+
+def waited_for_late(facts: Facts) -> float:
+    """Seconds per step, mean over all ranks, that stages wait in sends and receives for who is
+    named as late.
+    """
+    return sum(late_ones(facts).values())
+
+
+def late_ones(facts: Facts) -> dict[str, float]:
+    """Who is named as late, and what of the waiting in sends and receives is for them."""
+    ranks, stage = late_replica(facts), late_stage(facts)
+    return {
+        **({format_ranks(ranks.ranks): waited_within(facts)} if ranks else {}),
+        **({f"stage {stage.stage}": waited_for_late_stage(facts)} if stage else {}),
+    }
+
+
+@once
+def in_collectives(facts: Facts) -> float:
+    """Seconds per step that stages wait for each other in collectives: the mean of what they are
+    held up there beyond the one that is held up least, and beyond what replicas wait for a late
+    rank: that is told by `straggler-rank`.
+
+    The last stage is the first to have done its last micro-batch, and waits where gradients are
+    reduced.
+    """
+    blocked = by_rank(facts, Class.COMMUNICATION)
+    if blocked is None:
+        return 0.0
+    return max(0.0, float(blocked.mean() - blocked.min()) - waited_beside(facts))
 
 
 def transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
@@ -54,7 +86,7 @@ def ideal_bubble(facts: Facts) -> float | None:
     computes = by_stage(facts, Class.COMPUTE)
     if balanced is None or computes is None or not micro_batches:
         return balanced
-    return uneven_bubble(micro_batches, computes.mean(axis=1).tolist(), facts.layout.chunks or 1)
+    return uneven_bubble(micro_batches, alike(computes).tolist(), facts.layout.chunks or 1)
 
 
 def _balanced_bubble(facts: Facts) -> float | None:
@@ -95,7 +127,7 @@ def sentences(
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
         f"({facts.windows})."
     )
-    found = [longest, _collectives(facts, waiting, late), *_for_late_stage(facts)]
+    found = [longest, _collectives(facts, waiting, late), *_for_late(facts)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
@@ -167,16 +199,14 @@ def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:
     )
 
 
-def _for_late_stage(facts: Facts) -> list[str]:
-    late = late_stage(facts)
-    if late is None:
-        return []
-    waited = format_seconds(waited_for_late_stage(facts))
-    said = (
-        f"{waited} of the waiting are for stage {late.stage}, which is late {late.place.words}: "
-        "they are not counted here."
-    )
-    return [said]
+def _for_late(facts: Facts) -> list[str]:
+    stage = late_stage(facts)
+    where = f", which is late {stage.place.words}" if stage else ""
+    return [
+        f"{format_seconds(seconds)} of the waiting are for {who}"
+        f"{where if who.startswith('stage') else ''}: they are not counted here."
+        for who, seconds in late_ones(facts).items()
+    ]
 
 
 _LONGER: Final = 1.005  #: of what both are told as, in three digits

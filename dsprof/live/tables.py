@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,8 @@ from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps,
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rest import untimed, untimed_by_step
 from dsprof.events import CLASSES, Class
-from dsprof.findings.ranks import stands_out
+from dsprof.findings.late_ranks import stands_out
+from dsprof.findings.late_replica import late_replica
 from dsprof.live.judged import Place, RankBars
 from dsprof.live.picture import (
     Bar,
@@ -164,7 +166,12 @@ def _who_is_late(
 ) -> tuple[int | None, str]:
     """Who waits for whom, in a sentence."""
     if told["name"].astype("str").str.match(r"pipe_|(?:forward|backward)[-_](?:send|recv)").any():
-        return None, "the stages of a pipeline do different work: they are not compared"
+        one = late_replica(run.judged[0])
+        if one is None:
+            return None, "the stages of a pipeline do different work: they are not compared"
+        return one.ranks[0], _waiting(
+            replace(one.latest, group=one.ranks, delay=one.seconds), waits
+        )
     beside = untimed_by_step(told, main_steps(run.steps)) if run.is_recording else None
     found, now = straggler(told, beside), straggler(_last_steps(told, _JUST), beside)
     if found is None or now is None:

@@ -11,6 +11,7 @@ import pandas as pd
 from dsprof.analysis.lanes import Stretch, lanes
 from dsprof.analysis.turns import turns
 from dsprof.charts import step_lanes
+from dsprof.findings.late_replica import late_replica
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Section, Table
 from dsprof.page.unfinished import unfinished_step
@@ -114,11 +115,19 @@ def _moments(facts: Facts, step: pd.DataFrame) -> pd.DataFrame:
 
 def _ranks(facts: Facts) -> list[int]:
     known = sorted(facts.run.phases["rank"].dropna().unique().astype(int).tolist())
-    late = facts.straggler.group[:RANKS] if facts.straggler else ()
+    late = _late(facts)[:RANKS]
     if len(known) <= RANKS:
         return known
     even = np.linspace(0, len(known) - 1, RANKS - len(late)).round().astype(int)
     return sorted({*(known[i] for i in even), *late})
+
+
+def _late(facts: Facts) -> tuple[int, ...]:
+    """The ranks that the others wait for."""
+    if facts.straggler is not None:
+        return facts.straggler.group
+    one = late_replica(facts)
+    return one.ranks if one else ()
 
 
 def _clocks_agree(facts: Facts) -> bool:
@@ -134,7 +143,7 @@ def _on_device(facts: Facts) -> bool:
 
 def _lead(facts: Facts) -> str:
     many, shown = facts.run.phases["rank"].nunique(), len(_ranks(facts))
-    late = f", with {facts.straggler.who}" if facts.straggler else ""
+    late = f", with {format_ranks(_late(facts))}" if _late(facts) else ""
     said = f" Shown: {shown} of {many:,} ranks, evenly spread{late}." if shown < many else ""
     if _on_device(facts):
         return (

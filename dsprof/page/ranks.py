@@ -11,7 +11,8 @@ from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.ranks import of_median_rank
 from dsprof.analysis.rest import untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
-from dsprof.findings.ranks import may_wait, stands_out
+from dsprof.findings.late_ranks import may_wait, stands_out
+from dsprof.findings.late_replica import late_replica
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
@@ -41,7 +42,7 @@ def rank_section(run: Run) -> Section:
         _rank_rows(table, told),
         scale=_scale(table),
     )
-    lead = _stages() if _is_pipeline(told) else _waiting(run.judged[0])
+    lead = _stages(run.judged[0]) if _is_pipeline(told) else _waiting(run.judged[0])
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 
@@ -80,8 +81,17 @@ def _is_pipeline(told: pd.DataFrame) -> bool:
     return len(pipeline_phases(pd.DataFrame(index=pd.Index(names)))) > 0
 
 
-def _stages() -> str:
-    return "The stages of a pipeline do different work: no rank is late by being slower."
+def _stages(facts: Facts) -> str:
+    late = late_replica(facts)
+    if late is None:
+        return "The stages of a pipeline do different work: no rank is late by being slower."
+    one, comes = late.latest, "comes" if len(late.latest.group) == 1 else "come"
+    return (
+        "The stages of a pipeline do different work. Of the ranks of stage "
+        f"{late.stage}, which do the same, {one.who} {comes} last in {format_share(one.held)} of "
+        f"{words.count_of(one.steps, 'step')}, {format_seconds(one.delay)} per step after the "
+        "median of the others."
+    )
 
 
 def _waiting(facts: Facts) -> str:

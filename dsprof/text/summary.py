@@ -20,7 +20,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import behind_the_last, evaluations_behind_the_last
 from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
-from dsprof.findings.ranks import may_wait
+from dsprof.findings.late_ranks import may_wait
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section

@@ -2,78 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dsprof import load
 from dsprof.findings.finding import Finding
-from dsprof.recording import Writer
 from dsprof.run import Run
+from tests.findings.pipelines import FORWARD, pipeline
 from tests.findings.plants import one, rules, why
-from tests.recording.recorded import MS, header
-
-FORWARD, BACKWARD, UPDATE = 4, 8, 2  # ms, of each micro-batch or step
-
-
-class Stage:
-    """One rank that writes what it does, a stage of its own."""
-
-    def __init__(self, folder: Path, rank: int, world: int, micro_batches: int) -> None:
-        self.writer = Writer.create(folder, header(rank, world=world))
-        self.writer.config("pipeline_parallel_size", world)
-        self.writer.config("gradient_accumulation_steps", micro_batches)
-        self.at = self.began = MS
-
-    def does(self, name: str, class_: str, until: int, step: int) -> None:
-        phase = self.writer.name(name, 0, class_)
-        self.writer.span(phase, self.at, until, step)
-        self.at = until
-
-    def ends(self, step: int) -> None:
-        self.writer.step(step, self.began, self.at)
-        self.began = self.at
-        self.writer.flush()
-
-
-def pipeline(
-    folder: Path,
-    pauses: Sequence[float],
-    micro_batches: int = 4,
-    forwards: Sequence[float] = (),
-    every: int = 1,
-    updates: Sequence[float] = (),
-) -> Run:
-    """A pipeline that does all forwards, then all backwards; its stages then update and meet, and
-    each pauses that many ms before the next step, or before each one of `every`."""
-    stages = [Stage(folder, rank, len(pauses), micro_batches) for rank in range(len(pauses))]
-    lengths = [round(ms * MS) for ms in forwards or [FORWARD] * len(stages)]
-    for step in range(1, 31):
-        for one_, pause in zip(stages, pauses, strict=True):
-            one_.at += round(pause * MS) if step % every == 0 else 0
-        for name, wait, length, order in (
-            ("forward", "pipe_recv_input", lengths, stages),
-            ("backward", "pipe_recv_grad", [BACKWARD * MS] * len(stages), stages[::-1]),
-        ):
-            ready = [[0] * micro_batches for _ in range(len(stages) + 1)]
-            for place, stage in enumerate(order):
-                own = length[place]
-                for micro in range(micro_batches):
-                    if place:
-                        came = max(stage.at, ready[place][micro])
-                        stage.does(wait, "wait", came, step)
-                    stage.does(name, "compute", stage.at + own, step)
-                    ready[place + 1][micro] = stage.at
-        for stage, ms in zip(stages, updates or [UPDATE] * len(stages), strict=True):
-            stage.does("step", "optimizer", stage.at + round(ms * MS), step)
-        met = max(stage.at for stage in stages)
-        for stage in stages:
-            stage.does("broadcast", "communication", met, step)
-            stage.ends(step)
-    for stage in stages:
-        stage.writer.close()
-    return load(folder)
 
 
 def late(run: Run) -> Finding | None:

@@ -12,7 +12,7 @@ from dsprof.analysis.ranks import straggler
 from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.findings.facts import facts_of
-from dsprof.findings.ranks import node, stands_out
+from dsprof.findings.late_ranks import node, stands_out
 from dsprof.recording.writer import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (

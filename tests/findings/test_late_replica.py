@@ -1,0 +1,110 @@
+"""Ranks of a recorded pipeline that are late beside others of their stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof.findings.finding import Finding
+from dsprof.live.tables import ranks_of
+from dsprof.page.ranks import rank_section
+from dsprof.run import Run
+from tests.findings.pipelines import FORWARD, pipeline
+from tests.findings.plants import one, rules
+
+STAGES, EACH, MICRO_BATCHES = 2, 2, 4
+PLANTED = 8  # ms longer, in each forward
+ALIKE = (0.0,) * STAGES * EACH
+
+
+def planted(
+    folder: Path, *late: int, stage: float = 0.0, micro_batches: int = MICRO_BATCHES
+) -> Run:
+    """Forwards of `late` ranks take longer; `stage`: those of all of stage 0, too, by so much."""
+    forwards = [
+        FORWARD + PLANTED * (rank in late) + stage * (rank < EACH) for rank in range(len(ALIKE))
+    ]
+    return pipeline(folder, ALIKE, micro_batches, forwards, each=EACH)
+
+
+def late(run: Run) -> Finding | None:
+    return one(run, "straggler-rank") if "straggler-rank" in rules(run) else None
+
+
+@pytest.mark.parametrize("rank", range(STAGES * EACH))
+def test_a_rank_that_is_late_in_its_stage_is_named_with_what_that_costs(
+    rank: int, tmp_path: Path
+) -> None:
+    """And nothing is said of its stage, whose other rank is as quick as those of the other."""
+    run = planted(tmp_path, rank)
+    found = late(run)
+    assert found is not None
+    assert found.ranks == (rank,)
+    assert found.seconds_per_step == pytest.approx(MICRO_BATCHES * PLANTED / 1e3, rel=0.02)
+    assert found.title.startswith(f"The others wait for rank {rank} on worker-1 (stage {rank // 2}")
+    assert found.confidence == "high"
+    assert f"Rank {rank} is the last of them in 100 % of 29 steps" in found.summary
+    assert "It loses most in forward (32.0 ms per step)" in found.summary
+    assert f"rank {rank}, step " in found.evidence[0].text
+    assert f"rank {rank ^ 1}, step " in found.evidence[1].text, "the other one of its stage"
+    assert not {"pipeline-imbalance", "communication-bound"} & set(rules(run))
+    assert run.findings[0] == found
+
+
+def test_as_late_ranks_of_several_stages_are_named_together(tmp_path: Path) -> None:
+    found = late(planted(tmp_path, 1, 3))
+    assert found is not None
+    assert found.ranks == (1, 3)
+    assert found.title.startswith("The others wait for ranks 1 and 3, ")
+    assert found.seconds_per_step == pytest.approx(MICRO_BATCHES * PLANTED / 1e3, rel=0.02)
+
+
+def test_a_stage_that_is_slow_on_all_its_ranks_is_uneven(tmp_path: Path) -> None:
+    run = planted(tmp_path, 2, 3)
+    assert late(run) is None
+    assert one(run, "pipeline-imbalance").title.startswith("Stage 1 computes 32.0 ms a step more")
+
+
+def test_a_late_rank_that_works_as_long_as_a_slower_stage_costs_nothing(tmp_path: Path) -> None:
+    run = planted(tmp_path, 3, stage=PLANTED)
+    assert late(run) is None
+
+
+def test_what_others_work_as_long_as_a_late_rank_is_told_not_to_cost_anything(
+    tmp_path: Path,
+) -> None:
+    found = late(planted(tmp_path, 3, stage=PLANTED / 2))
+    assert found is not None
+    assert found.seconds_per_step == pytest.approx(MICRO_BATCHES * PLANTED / 2e3, rel=0.02)
+    assert "16.0 ms of that cost nothing: others work as long." in found.summary
+
+
+def test_a_rank_that_is_late_between_steps_is_named_with_the_place(tmp_path: Path) -> None:
+    found = late(pipeline(tmp_path, (0, 40, 0, 0), each=EACH))
+    assert found is not None
+    assert found.ranks == (1,)
+    assert found.seconds_per_step == pytest.approx(0.040, rel=0.02)
+    assert "most between broadcast and the next forward (40.0 ms per step)" in found.summary
+    assert found.advice[0].to == "a minute of rank 1"
+
+
+def test_the_waiting_for_a_late_rank_is_told_once(tmp_path: Path) -> None:
+    """The bubble is as long as where no rank is late, and only that."""
+    usual = planted(tmp_path / "usual", micro_batches=2)
+    run = planted(tmp_path / "late", 1, micro_batches=2)
+    bubbles = [one(each, "pipeline-bubble").seconds_per_step for each in (usual, run)]
+    assert bubbles == pytest.approx([0.012, 0.012], rel=0.02)
+    assert "of the waiting are for rank 1: they are not counted here" in (
+        one(run, "pipeline-bubble").summary
+    )
+
+
+def test_the_page_and_the_live_screen_name_the_late_rank(tmp_path: Path) -> None:
+    run = planted(tmp_path, 3)
+    assert "Of the ranks of stage 1, which do the same, rank 3 comes last in 100 % of 29 steps" in (
+        rank_section(run).lead
+    )
+    assert ranks_of(run, ()).sentence == (
+        "ranks 0, 1 and 2 wait for rank 3: 32.0 ms per step, mostly in forward"
+    )
