@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Final
 
 import pandas as pd
@@ -14,11 +15,11 @@ from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.last_bar import bar, unmoved
-from dsprof.findings.thresholds import COMMUNICATION_WARNING
+from dsprof.findings.thresholds import COMMUNICATION_WARNING, SLOWDOWN_CRITICAL
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import LEAST, steps_meant
 from dsprof.run.misfits import micro_batch
-from dsprof.run.table import among, of_kind
+from dsprof.run.table import of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
 
@@ -37,8 +38,12 @@ _PERCENT: Final = {
     "forward_percent": "forward",
     "backward_percent": "backward",
 }
-#: Lines of a script's own loop that count its turns.
-_LOOPS: Final = ("loops.plain", "loops.plain_words", "loops.slam_llm")
+#: What lines count that number no step, by their patterns: of a script's own loop, or DeepSpeed's.
+_TURNS: Final = {
+    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm)",
+    "A micro-step": r"deepspeed\.throughput\w*",
+}
+_OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
@@ -75,7 +80,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     mean = _mean_step(events)
     profiled = None if mean else _slow_optimizer(events)
     turn = _mean_turn(events)
-    shares = _percentages(events) if timed else ""
+    shares = percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
     shown = (
         "Nothing but a progress bar shows optimizer steps"
@@ -95,6 +100,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
+            + (_pace_of_turns(events) if turn else "")
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
             + (
@@ -168,26 +174,52 @@ def _stand_of_bar(facts: Facts) -> str | None:
 
 
 def _mean_turn(events: pd.DataFrame) -> str | None:
-    """How long a turn of the script's own loop took, by the time stamps of its lines; None if they
-    do not tell. An epoch may begin to count anew."""
-    turns = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
-    turns = turns[among(turns["pattern"], _LOOPS)]
-    if turns.empty:
-        return None
-    printer = [turns[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
-    counted = turns["value"].groupby(printer).diff()
-    passed = turns["at"].groupby(printer).diff().dt.total_seconds()
-    on = (counted > 0) & (passed >= 0)
-    told = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
-    whole_run = told.groupby([by[on] for by in printer]).sum().nlargest(1, "turns")
-    if whole_run.empty or whole_run["seconds"].iloc[0] < LEAST:
-        return None
-    many, seconds = whole_run[["turns", "seconds"]].iloc[0]
-    took = format_seconds(seconds / many)
-    return (
-        f"A turn of the loop took {took} in the mean of {int(many):,}; whether it is an optimizer "
-        "step is not stated"
+    """How long a turn of the script's own loop took, or what DeepSpeed's throughput counts, by the
+    time stamps of their lines; None if they do not tell."""
+    for what, pattern in _TURNS.items():
+        turns = _clocked_turns(events, pattern)
+        if len(turns) and turns["seconds"].sum() >= LEAST:
+            many, seconds = turns.sum()
+            took = format_seconds(seconds / many)
+            return (
+                f"{what} took {took} in the mean of {int(many):,}; whether it is an optimizer step "
+                "is not stated"
+            )
+    return None
+
+
+def _pace_of_turns(events: pd.DataFrame) -> str:
+    """Whether they became slower: the last quarter of them beside the first."""
+    turns = next(one for one in map(partial(_clocked_turns, events), _TURNS.values()) if len(one))
+    quarter = len(turns) // 4
+    if quarter < _OF_QUARTER:
+        return ""
+    first, last = (
+        part["seconds"].sum() / part["turns"].sum()
+        for part in (turns.head(quarter), turns.tail(quarter))
     )
+    if last < (1 + SLOWDOWN_CRITICAL) * first:
+        return ""
+    return (
+        f"It became slower: {format_seconds(first)} each in the first quarter of them, "
+        f"{format_seconds(last)} in the last. "
+    )
+
+
+def _clocked_turns(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
+    """From one line that counts turns to the next how many there were, and the seconds between: of
+    whoever printed most. An epoch may begin to count anew."""
+    rows = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
+    rows = rows[rows["pattern"].astype("str").str.fullmatch(pattern)]
+    printer = [rows[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
+    counted = rows["value"].groupby(printer).diff()
+    passed = rows["at"].groupby(printer).diff().dt.total_seconds()
+    on = (counted > 0) & (passed >= 0)
+    turns = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
+    if turns.empty:
+        return turns
+    by = pd.Series([*zip(*(one[on] for one in printer), strict=True)], turns.index)
+    return turns[by == turns["turns"].groupby(by).sum().idxmax()]
 
 
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
@@ -381,7 +413,7 @@ def _of_parts(facts: Facts) -> str:
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
     told = next(map(str, alone), "it has timer lines, but none that closes a complete step")
-    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
+    return f"{told[0].upper()}{told[1:]}. {_said_of_percentages(facts.run.told)}"
 
 
 def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
@@ -398,14 +430,14 @@ def _counts_communication(events: pd.DataFrame) -> str | None:
     return f"{said} by the log's own count; no step is printed"
 
 
-def _percentages(events: pd.DataFrame) -> str:
-    """DeeperSpeed's last percentages, whichever steps they are of."""
-    last = _last_percentages(events)
-    said = ", ".join(
-        f"{word} {format_share(last[name] / 100)}"
-        for name, word in _PERCENT.items()
-        if name in last
-    )
+def percentages(events: pd.DataFrame) -> str:
+    """DeeperSpeed's last percentages, whichever steps they are of, the largest first."""
+    last = _last_percentages(events).sort_values(ascending=False)
+    return ", ".join(f"{_PERCENT[name]} {format_share(last[name] / 100)}" for name in last.index)
+
+
+def _said_of_percentages(events: pd.DataFrame) -> str:
+    said = percentages(events)
     return f"Its last percentages, which overlap: {said}. " if said else ""
 
 

@@ -11,6 +11,7 @@ from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
+from dsprof.findings.stepless import percentages
 from dsprof.findings.thresholds import UNLIKE_BAR
 from dsprof.grammar import TimerFlavour
 from dsprof.run.bars import since_start
@@ -49,11 +50,17 @@ def no_timers(facts: Facts) -> Finding:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{_how_long(seconds, rate, unlike)} is unknown: {lacking}",
+        title=f"{_how_long(seconds, rate, unlike)} is {_how_unknown(facts, lacking)}",
         summary=(_said_of_unlike(unlike) + known).strip(),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
     )
+
+
+def _how_unknown(facts: Facts, lacking: str) -> str:
+    """Why it is unknown, or what alone tells it."""
+    own = percentages(facts.run.told) if lacking == _PLACELESS else ""
+    return f"told by the log's own percentages alone: {own}" if own else f"unknown: {lacking}"
 
 
 class Unlike(NamedTuple):

@@ -294,3 +294,17 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
     assert title.startswith("A turn of the loop took 2.00 s in the mean of 30;")
     short = one(run_of_text(*lines[:2]), "unaccounted-time").title
     assert short == "This source shows no optimizer step: nothing can be said about speed"
+
+
+def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput() -> None:
+    stamps = [1250 * n for n in range(1, 9)] + [12000, 14000, 16000]
+    lines = [
+        f"10.0.3.7: [2022-08-03 06:38:{at // 1000:02},{at % 1000:03}] [INFO] [timer.py:191:stop] "
+        f"0/{10 * n}, SamplesPerSec=4365.0, MemAllocated=10.8GB, MaxMemAllocated=10.8GB\n"
+        for n, at in enumerate(stamps, 1)
+    ]
+    found = one(run_of_text(*lines), "unaccounted-time")
+    assert found.title.startswith("A micro-step took 148 ms in the mean of 100;")
+    assert "slower: 125 ms each in the first quarter of them, 200 ms in the last." in found.summary
+    steady = one(run_of_text(*lines[:8]), "unaccounted-time")
+    assert "slower" not in steady.summary

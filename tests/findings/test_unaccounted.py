@@ -123,6 +123,16 @@ def test_timer_lines_without_a_step_are_not_called_missing() -> None:
     assert "wall_clock_breakdown" not in {one.setting for one in found.advice}
 
 
+def test_percentages_of_a_log_whose_timers_have_no_step_are_told_largest_first() -> None:
+    loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
+    own = [metric("communication_percent", None, 4.8), metric("backward_percent", None, 69.3)]
+    found = one(run_of([loose, *own, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    assert found.title == (
+        "A step takes 300 ms; where that goes is told by the log's own percentages alone: "
+        "backward 69 %, communication 4.8 %"
+    )
+
+
 def test_timers_of_the_set_up_are_not_called_timers_of_steps() -> None:
     setup = {"kind": "phase", "name": "load-checkpoint", "seconds": 2.0, "timers": "megatron-setup"}
     found = one(run_of([setup, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
