@@ -11,7 +11,7 @@ from dsprof.findings.ends import ended_launch, first_failure, first_of, launch, 
 from dsprof.findings.evidence import row_evidence, span
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
-from dsprof.findings.quotes import quoted
+from dsprof.findings.quotes import quoted, quoted_in_title
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -104,7 +104,7 @@ def _until(run: Run, segment: int) -> str:
 
 
 def _text(row: pd.Series[Any]) -> str:
-    return f": {quoted(row['text'], 160).rstrip('. ')}" if pd.notna(row["text"]) else ""
+    return f": {quoted_in_title(row['text']).rstrip('. ')}" if pd.notna(row["text"]) else ""
 
 
 def _proof(rows: list[pd.Series[Any]]) -> tuple[Evidence, ...]:

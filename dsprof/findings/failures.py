@@ -33,7 +33,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Finding
 from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.oom import for_host_memory
-from dsprof.findings.quotes import quoted
+from dsprof.findings.quotes import quoted_in_title
 from dsprof.findings.stood import said_of_dead
 from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
@@ -134,7 +134,7 @@ def _message(row: pd.Series[Any], text: str) -> str:
     if row["kind"] == "port-in-use":
         port = _PORT.search(text)
         return f" (port {port[1]})" if port else ""
-    return f": {quoted(text, 160)}" if text else ""
+    return f": {quoted_in_title(text)}" if text else ""
 
 
 def _of_signal(row: pd.Series[Any], signal: str) -> str:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+#: Where in C++ an error was raised: a path of whoever built the library.
+_PLACE: Final = re.compile(r"\[[^\]\s]{0,300}\.(?:cc|cpp|cu|h|hpp):\d{1,6}\] ")
+
 
 def quoted(text: object, most: int) -> str:
     """At most so many characters, the last of them "…" where something was left out."""
@@ -11,3 +17,8 @@ def quoted(text: object, most: int) -> str:
     head = said[:most]
     words = head[: max(head.rfind(" "), 0)].rstrip(" ,;:")
     return (words or head[:-1]) + "…"
+
+
+def quoted_in_title(text: object) -> str:
+    """What an error says, as a title has room for it: its place in C++ is left to the proof."""
+    return quoted(_PLACE.sub("", str(text)), 160)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsprof.findings.quotes import quoted
+from dsprof.findings.quotes import quoted, quoted_in_title
 
 
 def test_a_short_message_is_quoted_whole() -> None:
@@ -16,3 +16,9 @@ def test_a_long_message_is_cut_behind_a_word_and_says_so() -> None:
 
 def test_one_long_word_is_cut_where_the_room_ends() -> None:
     assert quoted("x" * 50, 10) == "x" * 9 + "…"
+
+
+def test_a_title_does_not_quote_where_in_cpp_an_error_was_raised() -> None:
+    said = "RuntimeError: [/opt/build/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed"
+    assert quoted_in_title(said) == "RuntimeError: Connection closed"
+    assert quoted_in_title("[Rank 3] no [of 4] left") == "[Rank 3] no [of 4] left"
