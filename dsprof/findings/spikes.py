@@ -63,7 +63,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
-    around = look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)
+    begun = bool(stretch) and _are_first(steps, rows)
+    around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
@@ -83,7 +84,11 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + flushed
             + without_backward(facts, rows)
             + more_in_them(facts, rows)
-            + (_between(facts, price) if few else _rhythm(distance, stretch, len(rows), compiled)),
+            + (
+                _between(facts, price)
+                if few
+                else _rhythm(distance, stretch, len(rows), compiled, begun=begun)
+            ),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
             ranks=late.group if late else (),
@@ -196,6 +201,13 @@ _LOOK: Final = Advice(
     "checkpoints, evaluation, logging, profiling, data shards, garbage collection cause such steps",
 )
 
+
+_BEGUN: Final = Advice(
+    "what only the first steps do",
+    "",
+    "before training, or keep it for the next launch",
+    "caches that fill, memory that is allocated, kernels that are tuned, workers that start",
+)
 
 _EVALUATING: Final = ": most of it is evaluation"
 
@@ -326,16 +338,28 @@ def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
     if len(rows) < REPEATS or len(rows) <= _MOST * (rows[-1] - rows[0] + 1):
         return ""
     first, last = (int(steps["step"].iloc[row]) for row in (rows[0], rows[-1]))
-    return f"within steps {first:,} to {last:,}"
+    beginning = "at the beginning, " if _are_first(steps, rows) else ""
+    return f"{beginning}within steps {first:,} to {last:,}"
+
+
+def _are_first(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
+    """Whether they are the first steps that the job trains, not only those of an excerpt."""
+    return not rows[0] and bool(steps["step"].iloc[0] <= _FIRST)
+
+
+#: A step up to which it is one of the job's first ones: earlier ones may not be shown, or judged.
+_FIRST: Final = 10
 
 
 #: Part of a stretch from which on all of it is longer.
 _MOST: Final = 0.75
 
 
-def _rhythm(distance: int | None, stretch: str, many: int, compiled: int) -> str:
+def _rhythm(distance: int | None, stretch: str, many: int, compiled: int, *, begun: bool) -> str:
     if compiled:
         return f" In {compiled:,} of these {many:,} torch.compile compiles."
+    if begun:
+        return " They are the first ones: the longer the run, the less of it they cost."
     if stretch:
         return f" They lie together, {stretch}: look for what lasted that long."
     if distance is not None:

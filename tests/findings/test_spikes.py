@@ -41,6 +41,20 @@ def test_spikes_that_follow_each_other_are_told_as_one_stretch_and_not_as_what_a
     assert "at no regular interval" in one(run_with(seconds), "step-spikes").summary
 
 
+def test_a_stretch_at_the_beginning_is_a_start_and_no_throttled_clock() -> None:
+    seconds = noisy(400, seed=8, spread=0.02)
+    seconds[:12] = 3.0  # steps 1 to 12, the first of which is left out
+    found = one(run_with(seconds), "step-spikes")
+    assert (
+        "11 of 399 steps stick out, all at the beginning, within steps 2 to 12, and cost"
+        in found.title
+    )
+    assert "the longer the run, the less of it they cost" in found.summary
+    assert [advice.setting for advice in found.advice] == ["what only the first steps do"]
+    excerpt = run_of(metric("step_seconds", 5_001 + n, float(one)) for n, one in enumerate(seconds))
+    assert "stick out, all within steps 5,001 to 5,012, and" in one(excerpt, "step-spikes").title
+
+
 def test_a_few_cheap_spikes_are_no_finding() -> None:
     seconds = noisy(1_000, seed=7, spread=0.02)
     seconds[[100, 350, 777]] = 3.0
