@@ -57,12 +57,15 @@ def change(
     """
     if facts.is_torch_alone:
         return ()
-    value = _stated(facts, path)
-    if value is None and facts.has_config:
-        value = DEFAULTS.get(path)
-    if _is(value, to, least=least):
+    if _is(set_to(facts, path), to, least=least):
         return ()
     return (Advice(path, shown(facts, path), to, why),)
+
+
+def set_to(facts: Facts, path: str) -> Any:
+    """What a key is now, DeepSpeed's default included; None where that is not known."""
+    value = _stated(facts, path)
+    return DEFAULTS.get(path) if value is None and facts.has_config else value
 
 
 def shown(facts: Facts, path: str) -> str:

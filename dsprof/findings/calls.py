@@ -13,7 +13,7 @@ from dsprof.analysis.collectives import (
     per_operation,
     trusted,
 )
-from dsprof.findings.advice import change, nccl_debug
+from dsprof.findings.advice import change, nccl_debug, set_to
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -164,7 +164,13 @@ def exposed_seconds(facts: Facts, rule: Callable[[Facts], Sequence[Finding] | st
 
 
 def of_zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:
-    return change(facts, f"zero_optimization.{key}", to, why, least=True)
+    """Advice to enlarge a size of ZeRO's, which counts parameters; empty where it holds all of the
+    model's already."""
+    path, whole = f"zero_optimization.{key}", facts.layout.parameters
+    now = set_to(facts, path)
+    if whole and isinstance(now, int | float) and now >= whole:
+        return ()
+    return change(facts, path, to, why, least=True)
 
 
 def call_words(row: pd.Series[Any]) -> str:

@@ -125,8 +125,7 @@ def _gather_finding(
         advice=(
             *((LEAVES,) if len(broken) else ()),
             *switched_off(facts),
-            *of_zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
-            *of_zero(facts, "stage3_max_live_parameters", "2e9", "keeps fetched ones longer"),
+            *_fetching(facts),
             Advice(
                 "zero_optimization.stage", "3", "2", "if parameters fit: nothing is gathered twice"
             ),
@@ -135,6 +134,17 @@ def _gather_finding(
         gain_why=beyond(facts, stall) if stall is not None and exact else "",
         confidence="high" if exact else "low" if stall is not None else "medium",
     )
+
+
+def _fetching(facts: Facts) -> tuple[Advice, ...]:
+    """To fetch earlier and keep longer; where that holds the whole model already, to gather less
+    often."""
+    further = (
+        *of_zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
+        *of_zero(facts, "stage3_max_live_parameters", "2e9", "keeps fetched ones longer"),
+    )
+    kept = "stage3_param_persistence_threshold"
+    return further or of_zero(facts, kept, "1e6", "those up to that size stay gathered")
 
 
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:

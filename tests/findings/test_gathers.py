@@ -42,6 +42,29 @@ def test_gathers_of_the_communication_logger_are_an_upper_bound() -> None:
     assert found.gain is None
 
 
+@pytest.mark.parametrize(
+    ("parameters", "advised"),
+    [
+        (1e6, ["stage3_param_persistence_threshold"]),
+        (2e8, ["stage3_prefetch_bucket_size"]),
+        (7e9, ["stage3_prefetch_bucket_size", "stage3_max_live_parameters"]),
+    ],
+)
+def test_a_size_that_holds_the_whole_model_is_not_advised_to_be_larger(
+    parameters: float, advised: list[str]
+) -> None:
+    """By default 5e7 parameters are fetched ahead, and 1e9 are kept."""
+    run = run_of(
+        steps(10, WELL | {"forward_fetch_wait": 0.2}, 1.2),
+        ds_config='{"zero_optimization": {"stage": 3}}',
+        parameters=parameters,
+    )
+    found = one(run, "zero3-gather-stall")
+    assert [one.setting for one in found.advice] == [
+        *(f"zero_optimization.{key}" for key in advised), "zero_optimization.stage"
+    ]  # fmt: skip
+
+
 def test_a_broken_prefetch_is_found_without_a_price() -> None:
     rows = [
         problem("prefetch-broken", f"Invalidate trace cache @ step {7 + n}", step=3 + n)
