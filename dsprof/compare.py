@@ -256,7 +256,25 @@ def _unlike(first: Run, second: Run) -> str:
         if one and other and one != other:
             which = _untold(first, second)
             return f"{name} is {one} in one run and {other} in the other, and {which} its batch"
+    made = [_backwards(run) for run in (first, second)]
+    if all(made) and made[0] != made[1]:
+        one, other = (_times(many) for many in made)
+        runs = f"backward runs {one} a step in one run and {other} in the other"
+        return f"{runs}, and {_untold(first, second)} its batch"
     return ""
+
+
+def _backwards(run: Run) -> int:
+    """How often a step of a recording runs backward, as for several micro-batches; 0 if unknown."""
+    phases = run.phases
+    if not run.is_recording:
+        return 0
+    times = phases["count"][phases["name"].eq("backward").to_numpy(bool, na_value=False)].median()
+    return 0 if pd.isna(times) else round(float(times))
+
+
+def _times(many: int) -> str:
+    return "once" if many == 1 else f"{many:,} times"
 
 
 def _assumed(first: Run, second: Run) -> str:

@@ -18,6 +18,7 @@ from dsprof.analysis.breakdown import regular_steps
 from dsprof.analysis.ratio import Answer
 from dsprof.compare import Comparison, compare, differing
 from dsprof.events import Class
+from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
 from dsprof.text.difference import difference
 from dsprof.text.overview import overview
@@ -25,7 +26,7 @@ from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
 from tests.loaded import sample
-from tests.recording.recorded import record
+from tests.recording.recorded import MS, header, record
 from tests.run.run_rows import events, metric, timers
 from tests.run.test_seldom import at_tenths, printed
 
@@ -423,6 +424,35 @@ def test_a_log_is_not_compared_with_a_recording_by_words_of_logs(tmp_path: Path)
     found = compare(sample("zero0_0.19.8"), load(tmp_path))
     assert found.why.endswith("in the first run and from recorded times in the second")
     assert shown(found)["told by"] == ["sums of timers", "recorded times"]
+
+
+def accumulating(folder: Path, micro_batches: int, ms: int = 20) -> Run:
+    """A rank without a stated batch, whose steps take `ms` for each of their micro-batches."""
+    writer = Writer.create(folder, header())
+    backward = writer.name("backward", 0, "compute")
+    for step in range(1, 31):
+        begin = step * 100 * MS
+        for micro in range(micro_batches):
+            at = begin + micro * ms * MS
+            writer.span(backward, at, at + ms * MS, step, micro)
+        writer.step(step, begin, begin + micro_batches * ms * MS)
+    writer.close()
+    return load(folder)
+
+
+def test_recorded_steps_of_more_micro_batches_are_not_slower_and_fewer_not_faster(
+    tmp_path: Path,
+) -> None:
+    one, four = accumulating(tmp_path / "one", 1), accumulating(tmp_path / "four", 4)
+    found = compare(four, one)
+    assert found.answer == "cannot tell"
+    assert found.why == (
+        "backward runs 4 times a step in one run and once in the other, and neither run tells its "
+        "batch"
+    )
+    slower = compare(one, accumulating(tmp_path / "slower", 1, ms=30))
+    assert slower.answer == "regression"
+    assert slower.assumed == "the batch is the same in both: neither run tells it"
 
 
 def test_parts_of_a_step_are_called_as_in_the_report() -> None:
