@@ -99,8 +99,8 @@ def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
     return max(0.0, stage[1] - (facts.seconds_of("data") or 0.0))
 
 
-#: Part of the waiting up to a step, from which on it is over.
-_OVER: Final = 0.95
+#: Part of what a step waits up to some step, below which it hardly does any later.
+_HARDLY: Final = 0.05
 
 
 def _until(facts: Facts) -> str:
@@ -113,9 +113,11 @@ def _until(facts: Facts) -> str:
     if not facts.run.is_recording or not late.any() or _beside_worth(facts, total):
         return ""
     last = int(late.nonzero()[0][-1])
-    inside = float(data[: last + 1].sum())
-    few_later = len(data) - last - 1 < EVIDENCE_STEPS
-    if few_later or 2 * late.sum() < last + 1 or inside < _OVER * total:
+    before, later = data[: last + 1], data[last + 1 :]
+    inside = float(before.sum())
+    if len(later) < EVIDENCE_STEPS or 2 * late.sum() < len(before):
+        return ""
+    if later.mean() > _HARDLY * before.mean() or 2 * inside < total:
         return ""
     share, step = format_share(inside / total), int(steps["step"].iloc[last])
     return f", {share} of that up to step {step:,} and hardly any later"

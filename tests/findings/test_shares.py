@@ -146,6 +146,17 @@ def test_waiting_for_input_that_is_over_is_said_to_be(waits: range, said: str) -
     assert found.title.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("usual", "said"),
+    [(0.03, ", 92 % of that up to step 20 and hardly any later"), (0.1, "")],
+)
+def test_the_usual_loading_of_many_later_steps_is_hardly_any(usual: float, said: str) -> None:
+    """The first epoch waits 0.9 s in each of 20 steps, the later ones a thirtieth or a ninth."""
+    rows = [row for step in range(1, 71) for row in _loading(step, 0.9 if step < 21 else usual)]
+    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
+    assert found.title.endswith(f" % of a step is waiting for input data{said}")
+
+
 def test_input_that_is_always_there_is_no_finding_beside_steps_that_stick_out(
     tmp_path: Path,
 ) -> None:
