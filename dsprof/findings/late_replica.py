@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.ranks import Straggler, straggler
@@ -35,6 +36,7 @@ from dsprof.units import format_ranks, format_seconds, format_share
 
 _ALIKE: Final = 0.5  # of the longest delay: so late ranks of other stages are named with it
 _WORTH_SAYING: Final = 0.15  # of a delay
+_WAITING: Final = "waiting"  # stands for all phases in which a rank waits for others
 _WORK: Final = (Class.COMPUTE, Class.DATA, Class.OPTIMIZER)
 
 
@@ -133,7 +135,8 @@ def found_replica(facts: Facts) -> list[Finding]:
             ranks=late.ranks,
             phase=latest.phase or None,
             steps=(latest.first, latest.last),
-            evidence=proof_of(facts, latest, _of_stage(facts, late.stage)),
+            evidence=proof_of(facts, latest, _of_stage(facts, late.stage))
+            or (place.proof if place else ()),
             advice=(
                 *((other.advice(format_ranks(late.ranks)),) if other else ()),
                 *own_code(facts, latest, place),
@@ -166,19 +169,28 @@ def _hidden(late: LateReplica) -> str:
 
 def _late_in_stages(facts: Facts) -> dict[int, Straggler]:
     """By stage, who is late in it."""
-    found = {}
-    for stage in range(facts.layout.stages or 0):
-        rows = facts.compared
-        rows = where(rows, rows["rank"].isin(_of_stage(facts, stage)).to_numpy())
-        late = straggler(apart_from_saves(rows), facts.rest)
-        if (
-            late is not None
-            and late.steps >= STRAGGLER_STEPS
-            and stands_out(late)
-            and not may_wait(facts, late)
-        ):
-            found[stage] = late
-    return found
+    return {
+        stage: late
+        for stage, late in in_stages(facts, facts.compared, facts.rest).items()
+        if late.steps >= STRAGGLER_STEPS and stands_out(late) and not may_wait(facts, late)
+    }
+
+
+def in_stages(
+    facts: Facts, phases: pd.DataFrame, rest: pd.DataFrame | None
+) -> dict[int, Straggler]:
+    """By stage, the rank of these phases that is last, or are, compared with the others of it.
+
+    Where they wait is not told apart: those of a late replica in sends and receives for the one
+    that is late, the others in collectives for all of that replica.
+    """
+    alike = apart_from_saves(phases)
+    meets = alike["class"].isin((Class.COMMUNICATION, Class.WAIT))
+    alike = alike.assign(name=alike["name"].astype(object).mask(meets, _WAITING))
+    stages = {one: _of_stage(facts, one) for one in range(facts.layout.stages or 0)}
+    each = {one: where(alike, alike["rank"].isin(ranks)) for one, ranks in stages.items()}
+    found = {one: straggler(rows, rest) for one, rows in each.items() if _each(facts) > 1}
+    return {stage: late for stage, late in found.items() if late is not None}
 
 
 def _work(facts: Facts) -> Numbers | None:

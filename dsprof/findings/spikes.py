@@ -77,7 +77,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + (is_late(late, len(rows)) or _EVALUATING * evaluates or is_compiling(compiled, rows)),
             summary=_how_long(steps, seconds, rows)
             + (
-                waited(late, "them")
+                waited(facts, late, "them")
                 if late
                 else _longer(facts, steps.assign(seconds=seconds), rows)
             )

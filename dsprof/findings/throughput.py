@@ -172,7 +172,7 @@ def _found(
         + (f": {late.who} {'are' if len(late.group) > 1 else 'is'} late" if late else ""),
         summary=_became(facts, steps, rise, climbs=climbs)
         + (
-            waited(late, "the later ones")
+            waited(facts, late, "the later ones")
             if late
             else grown(
                 facts,

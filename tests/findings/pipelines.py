@@ -43,17 +43,18 @@ def pipeline(
     every: int = 1,
     updates: Sequence[float] = (),
     each: int = 1,
+    since: int = 1,
 ) -> Run:
     """A pipeline that does all forwards, then all backwards; its ranks then update and meet, and
-    each pauses that many ms before the next step, or before each one of `every`. A stage has
-    `each` ranks, which follow each other.
+    each pauses that many ms before the next step, or before each one of `every`, from step `since`
+    on. A stage has `each` ranks, which follow each other.
     """
     world = len(pauses)
     ranks = [Stage(folder, rank, world, micro_batches, each) for rank in range(world)]
     lengths = [round(ms * MS) for ms in forwards or [FORWARD] * world]
     for step in range(1, 31):
         for one, pause in zip(ranks, pauses, strict=True):
-            one.at += round(pause * MS) if step % every == 0 else 0
+            one.at += round(pause * MS) if step >= since and step % every == 0 else 0
         for replica in range(each):
             _train(ranks[replica::each], lengths[replica::each], micro_batches, step)
         for one, ms in zip(ranks, updates or [UPDATE] * world, strict=True):

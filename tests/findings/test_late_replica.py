@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.findings.finding import Finding
+from dsprof.findings.late_replica import late_replica
 from dsprof.live.tables import ranks_of
 from dsprof.page.ranks import rank_section
 from dsprof.run import Run
@@ -98,6 +99,33 @@ def test_the_waiting_for_a_late_rank_is_told_once(tmp_path: Path) -> None:
     assert "of the waiting are for rank 1: they are not counted here" in (
         one(run, "pipeline-bubble").summary
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "pause", "every", "since", "late"),
+    [
+        ("step-spikes", 600, 8, 1, "and cost 50 % of the time: rank 3 is late in them"),
+        ("slowdown", 40, 1, 16, "a step takes 58 % longer: rank 3 is late"),
+    ],
+)
+def test_steps_are_longer_for_a_rank_that_is_late_only_in_them(
+    rule: str, pause: float, every: int, since: int, late: str, tmp_path: Path
+) -> None:
+    run = pipeline(tmp_path, (0, 0, 0, pause), every=every, since=since, each=EACH)
+    found = one(run, rule)
+    assert late in found.title
+    assert found.ranks == (3,)
+    assert "rank 3 is the last of the 2 of its stage: it comes" in found.summary
+
+
+def test_a_rank_that_waits_for_a_late_replica_in_collectives_alone_is_not_late(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 waits for rank 3 in receives, rank 0, which is last by a hair, for rank 1 later on."""
+    forwards = (FORWARD + 0.1, FORWARD, FORWARD, FORWARD + PLANTED)
+    late = late_replica(pipeline(tmp_path, ALIKE, forwards=forwards, each=EACH).judged[0])
+    assert late is not None
+    assert late.ranks == (3,)
 
 
 def test_the_page_and_the_live_screen_name_the_late_rank(tmp_path: Path) -> None:
