@@ -34,19 +34,30 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
     late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
-    if late and data and late.phase == "data" and facts.straggler:
-        _keep(by_rule, late, data, len(late.ranks) / facts.straggler.ranks, facts)
+    if late and data and _is_input(facts, late):
+        _keep(by_rule, late, data, len(late.ranks) / _compared(facts), facts)
     for rule in ("step-spikes", "slowdown"):
         longer, late = by_rule.get(rule), by_rule.get("straggler-rank")
         if longer and late and longer.ranks == late.ranks:
             _keep(by_rule, longer, late, 1.0, facts)
     longer, data = by_rule.get("step-spikes"), by_rule.get("data-bound")
-    if longer and data and longer.phase == "data":
+    if longer and data and _is_input(facts, longer):
         _keep(by_rule, longer, data, 1.0, facts)
     elif longer and data and not longer.ranks and is_of_data(facts):
         _keep(by_rule, data, longer, 1.0, facts)
     _memory_first(by_rule)
     return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
+
+
+def _is_input(facts: Facts, found: Finding) -> bool:
+    """Whether a finding is about a phase in which ranks wait for input."""
+    return facts.breakdown is not None and found.phase in facts.phases_of("data").index
+
+
+def _compared(facts: Facts) -> int:
+    """How many ranks `straggler-rank` has compared: of a pipeline all, stage by stage."""
+    late = facts.straggler
+    return late.ranks if late else facts.layout.world_size or 1
 
 
 def _keep(

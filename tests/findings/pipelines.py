@@ -44,10 +44,12 @@ def pipeline(
     updates: Sequence[float] = (),
     each: int = 1,
     since: int = 1,
+    loads: Sequence[float] = (),
 ) -> Run:
     """A pipeline that does all forwards, then all backwards; its ranks then update and meet, and
     each pauses that many ms before the next step, or before each one of `every`, from step `since`
-    on. A stage has `each` ranks, which follow each other.
+    on, and then waits for its input for that many ms, if it `loads` any. A stage has `each` ranks,
+    which follow each other.
     """
     world = len(pauses)
     ranks = [Stage(folder, rank, world, micro_batches, each) for rank in range(world)]
@@ -55,6 +57,8 @@ def pipeline(
     for step in range(1, 31):
         for one, pause in zip(ranks, pauses, strict=True):
             one.at += round(pause * MS) if step >= since and step % every == 0 else 0
+        for one, ms in zip(ranks, loads, strict=False):
+            one.does("batch_input", "data", one.at + round(ms * MS), step)
         for replica in range(each):
             _train(ranks[replica::each], lengths[replica::each], micro_batches, step)
         for one, ms in zip(ranks, updates or [UPDATE] * world, strict=True):

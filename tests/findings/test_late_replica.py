@@ -101,6 +101,15 @@ def test_the_waiting_for_a_late_rank_is_told_once(tmp_path: Path) -> None:
     )
 
 
+def test_late_input_of_one_rank_is_told_with_that_rank_and_how_to_load(tmp_path: Path) -> None:
+    run = pipeline(tmp_path, ALIKE, loads=(0, 80, 0, 0), each=EACH)
+    found = one(run, "straggler-rank")
+    assert (found.ranks, found.phase) == ((1,), "batch_input")
+    assert found.seconds_per_step == pytest.approx(0.080, rel=0.02)
+    assert found.advice[0].setting == "DataLoader(num_workers=...)"
+    assert one(run, "data-bound").severity == "info"
+
+
 @pytest.mark.parametrize(
     ("rule", "pause", "every", "since", "late"),
     [
