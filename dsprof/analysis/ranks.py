@@ -181,7 +181,8 @@ class _Arrivals:
         most = int(often.argmax())
         slow, steps = groups[most], apart.copy()
         steps[apart] = which.reshape(-1) == most
-        others = of_median_rank(np.delete(self.at, slow, axis=1))
+        # Of two middle ones the later: it is the median of all ranks, with the late one behind it.
+        others = -of_median_rank(-np.delete(self.at, slow, axis=1))
         behind = self.at[:, slow].max(axis=1) - others
         return _Last(
             slow,

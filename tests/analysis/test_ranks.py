@@ -195,6 +195,19 @@ def beside(phases: pd.DataFrame) -> pd.DataFrame:
     return untimed_by_step(phases, pd.DataFrame({"step": range(20), "seconds": 1.0}))
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_of_three_ranks_that_come_one_by_one_the_last_is_late_by_what_the_middle_one_waits(
+    *, timed: bool
+) -> None:
+    """They begin to wait at 0.2, 0.51 and 0.8 s, because they compute or do what is not timed."""
+    late = (0.0, 0.31, 0.6)
+    phases = each_step(*((0.2 + timed * one, 0.8 - one) for one in late))
+    found = straggler(phases, beside(phases))
+    assert found is not None
+    assert (found.group, found.held) == ((2,), 1.0)
+    assert found.delay == pytest.approx(0.29)
+
+
 @pytest.mark.parametrize(
     "ranks",
     [
