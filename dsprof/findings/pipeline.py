@@ -60,7 +60,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     cheap = transfer_is_cheap(waiting)
-    gain = _gain(facts, seconds, ideal)
+    gain = _gain(facts, seconds, ideal, _in_collectives(facts, seconds, alone))
     blame = _blame(seconds if ideal else None, total + waited_for_late(facts), cheap)
     return [
         Finding(
@@ -87,8 +87,13 @@ def named_in_collectives(facts: Facts) -> float:
     if isinstance(waiting, str) or isinstance(found, str):
         return 0.0
     bubble = sum(one.seconds_per_step or 0.0 for one in found)
-    named = bubble + _for_slowest(facts) - for_neighbours(facts, waiting)
-    return min(max(0.0, named), in_collectives(facts))
+    return _in_collectives(facts, bubble, for_neighbours(facts, waiting))
+
+
+def _in_collectives(facts: Facts, bubble: float, alone: float) -> float:
+    """What of the bubble and of the waiting for a slower stage is not waited `alone` for
+    neighbours."""
+    return min(max(0.0, bubble + _for_slowest(facts) - alone), in_collectives(facts))
 
 
 def _for_slowest(facts: Facts) -> float:
@@ -300,7 +305,9 @@ def _enough(stages: int | None, micro_batches: int | None) -> int | None:
     return max(MICRO_BATCHES_PER_STAGE * stages, 2 * (micro_batches or 0))
 
 
-def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
+def _gain(
+    facts: Facts, seconds: float, ideal: float | None, collective: float
+) -> tuple[float, float]:
     """What more micro-batches of the same size save per sample, see `_enough`.
 
     The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, and at best
@@ -311,6 +318,6 @@ def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, flo
     enough = _enough(facts.layout.stages, micro_batches)
     if ideal is None or not enough or not micro_batches:
         return 0.0, seconds / 2
-    once = (facts.seconds_of("communication", "optimizer") or 0.0) - in_collectives(facts)
+    once = (facts.seconds_of("communication", "optimizer") or 0.0) - collective
     less = 1 - micro_batches / enough
     return less * min(ideal, seconds), less * (min(ideal, seconds) + once)
