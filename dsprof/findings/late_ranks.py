@@ -61,12 +61,20 @@ def node(facts: Facts, late: Straggler) -> Advice:
     hosts = hosts_of(facts, late)
     if late.meeting.startswith(_BETWEEN_TWO):
         return Advice(f"the work of {late.who}", "", "even it out", _DIFFERENT)
-    why = "a throttled or other GPU, a busy CPU or disk, or a larger share of the data"
+    share = "the data, or of the experts' tokens" if _exchanges_tokens(facts) else "the data"
+    why = f"a throttled or other GPU, a busy CPU or disk, or a larger share of {share}"
     if len(late.group) > 1 and not hosts:
         return Advice(f"what {late.who} have in common", "", "check it", _IN_COMMON)
     named = f" ({' and '.join(hosts)})" if hosts else ""
     to = "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile"
     return Advice(f"the node of {late.who}{named}", "", to, why)
+
+
+def _exchanges_tokens(facts: Facts) -> bool:
+    """Whether forward sends tokens to other ranks, as to the experts that these hold."""
+    comm = facts.run.comm
+    inside = comm["phase"].astype("str").str.startswith("forward")
+    return bool((inside & comm["op"].astype("str").str.contains("all_to_all")).any())
 
 
 _BETWEEN_TWO: Final = ("send", "recv")  # recorded calls between single ranks

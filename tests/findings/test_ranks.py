@@ -209,6 +209,29 @@ def test_what_a_rank_loses_outside_of_phases_beside_a_longer_phase_is_of_it_too(
     )
 
 
+@pytest.mark.parametrize(
+    ("op", "share"),
+    [("all_to_all_single", "the data, or of the experts' tokens"), ("all_reduce", "the data")],
+)
+def test_a_rank_whose_experts_may_get_more_tokens_is_told_so(
+    tmp_path: Path, op: str, share: str
+) -> None:
+    for rank, own in ((0, 20), (1, 60)):
+        writer = Writer.create(tmp_path, {"rank": rank, "host": "a", "world": 2})
+        forward = writer.name("forward", 0, "compute")
+        call, whose = writer.name(op, forward), writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            at = step * 100 * MS
+            writer.span(forward, at, at + 70 * MS, step)
+            meet = at + own * MS
+            writer.collective(call, whose, meet, meet, at + 70 * MS - meet, step, -1, 64)
+            writer.step(step, at, at + 70 * MS)
+        writer.close()
+    advice = one(load(tmp_path), "straggler-rank").advice[-1]
+    assert advice.setting == "the node of rank 1 (a)"
+    assert advice.why.endswith(f"or a larger share of {share}")
+
+
 def test_a_recording_without_a_rank_proves_nothing_about_a_rank(tmp_path: Path) -> None:
     for rank, late in ((0, 1), (None, 0), (2, 20)):
         writer = Writer.create(tmp_path, {"rank": rank, "host": "a", "world": 3})
