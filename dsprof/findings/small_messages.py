@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import pandas as pd
 
@@ -31,6 +32,9 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.run.table import numbers, where
 from dsprof.units import format_bytes, format_count, format_seconds, format_share
+
+#: Of the small calls' time in forward, from which on tensor parallelism makes them all.
+_OF_TENSORS: Final = 0.2
 
 
 @once
@@ -65,7 +69,9 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     if few or small < SMALL_MESSAGES_SECONDS * total:
         return []
     worst = str(table["small_seconds"].idxmax())
-    advice = _bucket_advice(facts, worst)
+    tensors = _of_tensors(facts, worst)
+    buckets = () if tensors else _bucket_advice(facts, worst)
+    advice = tensors or buckets
     beside = ("other",) if _are_of_the_script(facts, worst) else ()
     return [
         Finding(
@@ -77,7 +83,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
                 calls,
                 seconds,
                 worst,
-                advice,
+                buckets,
                 barriers=float(where(comm, operations(comm, BARRIER))["count"].sum()) * factor,
                 waited=min(waited, float(table["small_seconds"].sum())) * factor,
                 summed=bool(comm["total"].any()),
@@ -88,8 +94,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
-            gain=_fewer(facts, seconds, *beside) if advice else None,
-            gain_why=beyond(facts, seconds, *beside) if advice else "",
+            gain=_fewer(facts, seconds, *beside) if buckets else None,
+            gain_why=beyond(facts, seconds, *beside) if buckets else "",
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
@@ -136,7 +142,7 @@ def _small_words(
     calls: float,
     seconds: float,
     worst: str,
-    advice: tuple[Advice, ...],
+    buckets: tuple[Advice, ...],
     *,
     barriers: float,
     waited: float,
@@ -155,7 +161,7 @@ def _small_words(
         else "",
         "Their table also counts calls during set-up." if summed else "",
         "Small messages cost start-up latency, whatever the link's speed.",
-        "" if advice else "No bucket size causes them: the messages themselves are small.",
+        "" if buckets else "No bucket size causes them: the messages themselves are small.",
         "" if sure else f"Medium confidence: {serial}.",
     ]
     return " ".join(filter(None, said))
@@ -212,6 +218,28 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
     return ()
 
 
+def _of_tensors(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """What makes the messages of tensor parallelism larger, or none of them; nothing if it makes
+    none: some of them are in forward, where ZeRO 0 to 2 and DDP have no calls.
+
+    What that costs in memory and computing is not known, so nothing is promised.
+    """
+    ranks = facts.layout.tensor_parallel or 1
+    if ranks < 2 or facts.layout.zero_stage == 3:
+        return ()
+    if _part_in(facts, operation, "forward") < _OF_TENSORS:
+        return ()
+    grows = "a message grows with them, its start-up does not"
+    each = (
+        "each layer exchanges its activations among so many ranks, in forward and in backward; "
+        "ZeRO shards what they hold, too"
+    )
+    return (
+        Advice("samples of a micro-batch", "", "more, if memory allows", grows),
+        Advice("tensor_parallel_size", str(ranks), "smaller, if memory allows", each),
+    )
+
+
 def _are_of_the_script(facts: Facts, operation: str) -> bool:
     return facts.run.is_recording and _most_are(facts, operation, "")
 
@@ -231,8 +259,14 @@ def _are_logged_values(facts: Facts, operation: str) -> bool:
 
 def _most_are(facts: Facts, operation: str, phase: str) -> bool:
     """Whether most of what its small calls hold up is that phase; "" is none of them."""
+    return 2 * _part_in(facts, operation, phase) > 1
+
+
+def _part_in(facts: Facts, operation: str, phase: str) -> float:
+    """The part of what its small calls hold up that is in that phase, or in none ("")."""
     calls = facts.held_up
     calls = calls[(calls["op"] == operation) & (calls["bytes"] < SMALL)]
     told = calls["phase"].astype(object).fillna("").astype(str)
     inside = told.str.startswith(phase) if phase else told == ""
-    return 2 * float(calls["seconds"][inside].sum()) > float(calls["seconds"].sum())
+    total = float(calls["seconds"].sum())
+    return float(calls["seconds"][inside].sum()) / total if total else 0.0

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dsprof.events import Class
 from dsprof.hook.guard import Failing
 from dsprof.hook.layout import Batch, sizes
+from dsprof.hook.muon import time_updates
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
@@ -31,6 +32,7 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     _backward(engine, parts)
     parts.span(engine, "step", "step", Class.OPTIMIZER, parts.closing(engine, _closed))
     parts.optimizer(engine.optimizer, "step/optimizer_step")
+    time_updates(engine, parts)
     checkpoints(engine, parts)
 
 

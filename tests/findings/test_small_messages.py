@@ -92,6 +92,38 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tensors", "inside", "advised"),
+    [
+        (2, "forward", ["samples of a micro-batch", "tensor_parallel_size"]),
+        (2, "backward", ["zero_optimization.reduce_bucket_size"]),  # of gradients
+        (1, "forward", ["zero_optimization.reduce_bucket_size"]),
+    ],
+)
+def test_small_messages_of_tensor_parallelism_are_in_no_bucket(
+    tensors: int, inside: str, advised: list[str]
+) -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.6}
+    each_step = [("backward", 14), (inside, 6)]
+    rows = [
+        recorded("all_reduce", step, 4096, 0.03) | {"raw": f"{phase}/all_reduce"}
+        for step in range(1, 11)
+        for phase, many in each_step
+        for _ in range(many)
+    ]
+    buckets = json.dumps({"zero_optimization": {"stage": 1, "reduce_bucket_size": 1e6}})
+    run = run_of(
+        steps(10, timed) + rows,
+        world_size=4,
+        zero_stage=1,
+        tensor_parallel_size=tensors,
+        ds_config=buckets,
+    )
+    found = one(run, "small-messages")
+    assert [advice.setting for advice in found.advice] == advised
+    assert (found.gain is None) == ("tensor_parallel_size" in advised)
+
+
+@pytest.mark.parametrize(
     ("op", "inside", "replicas", "settings"),
     [
         ("all_gather_into_tensor", "backward", 2, ["fully_shard"]),

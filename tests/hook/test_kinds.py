@@ -10,7 +10,7 @@ import pytest
 from tests.hook.rows import Rows, folder
 
 STEPS = 5
-KINDS = ("bf16", "offload", "fp16", "moe", "logged")
+KINDS = ("bf16", "offload", "fp16", "moe", "muon", "logged")
 JOB = ("kinds", *KINDS)
 
 
@@ -46,6 +46,17 @@ def test_skipped_steps_and_the_scale_are_recorded(out: Path, results: list[dict[
         assert result["fp16"]["skipped"] > 0
         assert max(rows.metric("skipped").values()) == result["fp16"]["skipped"]
         assert sorted(rows.metric("loss_scale")) == list(range(1, STEPS + 1))
+
+
+def test_what_muon_computes_while_gradients_are_reduced_is_the_optimizers(
+    out: Path, results: list[dict[str, Any]]
+) -> None:
+    for result, rows in zip(results, folder(out / "muon"), strict=True):
+        if not result["has muon"]:
+            pytest.skip("this DeepSpeed has no Muon")
+        updates = [row for row in rows.spans if row.path == "backward/reduce/muon_update"]
+        assert {row.step for row in updates} == set(range(1, STEPS + 1))
+        assert rows.classes["backward/reduce/muon_update"] == "optimizer"
 
 
 def test_what_costs_time_is_recorded_as_the_engine_has_it(

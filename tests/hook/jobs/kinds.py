@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,8 +21,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "fp16": {"fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
     "moe": {},
+    "muon": {"zero_optimization": {"stage": 2}},
     "logged": {"comms_logger": {"enabled": True, "verbose": False}},
 }
+
+#: An older DeepSpeed has none.
+MUON: dict[str, Any] = {}
+if find_spec("deepspeed.runtime.zero.muon"):
+    MUON["optimizer"] = {"type": "Muon", "params": {"lr": 1e-2}}
 
 
 class Experts(nn.Module):  # type: ignore[misc]  # where torch is not installed
@@ -42,7 +49,17 @@ class Experts(nn.Module):  # type: ignore[misc]  # where torch is not installed
         return self.last(found) + balance
 
 
+def of_matrices() -> nn.Module:
+    """A model whose matrices Muon trains."""
+    net = job.model()
+    for parameter in net.parameters():
+        parameter.use_muon = parameter.ndim == 2
+    return net
+
+
 def engine(kind: str) -> Any:
+    if kind == "muon":
+        return job.engine(2, 1, net=of_matrices(), **SETTINGS[kind] | MUON)
     if kind != "moe":
         return job.engine(0, 1, **SETTINGS[kind])
     from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer as split
@@ -83,5 +100,7 @@ def main() -> None:
     job.start_deepspeed()
     tells = torch.__version__ >= (2, 7)  # what it is built for, without asking for devices
     for_cpus = tells and torch.version.cuda is None
+    if MUON:  # its update would be compiled for half a minute
+        torch.compiler.set_stance("force_eager")
     result = {kind: both_ways(kind) for kind in sys.argv[2:]}
-    job.finish(result | {"accelerator": "cpu" if for_cpus else None})
+    job.finish(result | {"accelerator": "cpu" if for_cpus else None, "has muon": bool(MUON)})
