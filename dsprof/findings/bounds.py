@@ -69,7 +69,7 @@ _OF_THE_MEAN = ("compute-bound", "healthy")
 #: Rules that judge how a step is divided among the classes of its timers.
 _OF_CLASSES = (
     "communication-bound", "data-bound", "optimizer-bound", "offload-bound", "compute-bound",
-    "pipeline-bubble", "unaccounted-time", "healthy",
+    "generation-bound", "pipeline-bubble", "unaccounted-time", "healthy",
 )  # fmt: skip
 
 #: Rules whose share is of the steps that were made, however few are printed.

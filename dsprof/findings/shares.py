@@ -13,6 +13,7 @@ from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.generation import generation_bound
 from dsprof.findings.host_bound import host_bound
 from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
@@ -289,6 +290,8 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
     if isinstance(waits := host_bound(facts), list) and waits:
         return "in phases that compute, the GPU waits for the host"
+    if isinstance(turns := generation_bound(facts), list) and turns:
+        return "most of its computation is generating"
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []

@@ -82,6 +82,8 @@ THROTTLED_CRITICAL: Final = 0.50
 DATA_WARNING: Final = 0.10
 DATA_CRITICAL: Final = 0.20
 COMPUTE_BOUND: Final = 0.90
+#: More than all else of a turn together.
+GENERATION_WARNING: Final = 0.50
 OPTIMIZER_WARNING: Final = 0.15
 OPTIMIZER_CRITICAL: Final = 0.30
 OFFLOAD_WARNING: Final = 0.15

@@ -14,6 +14,7 @@ from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.generation import GENERATE, unexplained_generation
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
@@ -79,19 +80,21 @@ def undivided_share(facts: Facts) -> float:
 def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Finding]:
     """Time outside all timers, and time inside a timer but not in its parts.
 
-    Excluded are what memory_breakdown itself takes (`host-sync`) and saves of known duration
-    (`checkpoint-stall`). The `late` seconds that `late_ones` are late by belong to
-    `straggler-rank`, which has the advice: if the rest is small, this is only a note.
+    Excluded are what memory_breakdown itself takes (`host-sync`), saves of known duration
+    (`checkpoint-stall`) and generating (`generation-bound`). The `late` seconds that `late_ones`
+    are late by belong to `straggler-rank`, which has the advice: if the rest is small, this is only
+    a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
     other = facts.seconds_of("other")
     if facts.hidden_communication is not None or len(_mixed_phases(facts)):
         # the class then includes mixed timers
-        other = facts.outside_timers + inside + evaluating(facts)
+        other = facts.outside_timers + inside + evaluating(facts) + unexplained_generation(facts)
     if other is None:
         return []
-    seconds = max(0.0, other - evaluating(facts) - facts.collecting - saving_in_mean(facts))
+    named = evaluating(facts) + saving_in_mean(facts) + unexplained_generation(facts)
+    seconds = max(0.0, other - facts.collecting - named)
     inside = max(0.0, min(inside - facts.collecting, seconds))
     share = facts.share(seconds) or 0.0
     if grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) is None:
@@ -232,6 +235,7 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     if facts.hidden_communication is None:
         table = table[~table["mixed"] | table.index.isin(UPDATES)]
     told = [EVALUATION, Class.OTHER] if facts.run.is_recording else []
+    told += GENERATE if unexplained_generation(facts) else ()
     return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
 
 
