@@ -102,6 +102,11 @@ def unexplained_generation(facts: Facts) -> float:
     return float(rows["seconds"][rows["class"] == Class.OTHER].sum())
 
 
+def generates(facts: Facts) -> bool:
+    """Whether some time of a step is known to be generating."""
+    return facts.breakdown is not None and not _rows(facts).empty
+
+
 def _rows(facts: Facts) -> pd.DataFrame:
     assert facts.breakdown is not None
     table = facts.breakdown.phases

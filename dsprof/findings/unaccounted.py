@@ -14,7 +14,7 @@ from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.generation import GENERATE, unexplained_generation
+from dsprof.findings.generation import GENERATE, generates, unexplained_generation
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
@@ -360,7 +360,8 @@ _PIPELINE_TIMERS: Final = ("pipeline", "pipeline-micro", "pipeline-p2p")
 def _suspects(facts: Facts, place: Place | None) -> str:
     if facts.run.is_recording:
         said = " What the script does between the recorded phases has no time of its own."
-        return said + (place.hint if place else "")
+        scored = " Functions that score what was generated lie there." if generates(facts) else ""
+        return said + (place.hint if place else "") + scored
     if by_the_clock(facts):
         return _BETWEEN_STEPS
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):

@@ -28,7 +28,7 @@ def of_verl(generate: float, ahead: float | None = None) -> Run:
     )
 
 
-def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0) -> Run:
+def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0, untimed: int = 0) -> Run:
     """One rank that generates for so many ms, of which calls take `gather`, and trains for 100."""
     writer = Writer.create(folder, header(world=1))
     writer.config("zero_stage", stage)
@@ -39,7 +39,7 @@ def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0) -> Ru
     )]  # fmt: skip
     group, at = writer.name("world"), 0
     for step in range(1, 41):
-        begin = at
+        begin = at - untimed * MS * (step > 1)
         if gather:
             held = (at, at + gather * MS, gather * MS, step, 0, 4096, 1, step)
             writer.collective(gathering, group, *held)
@@ -48,6 +48,7 @@ def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0) -> Ru
                 writer.span(phase, at, at + ms * MS, step)
                 at += ms * MS
         writer.step(step, begin, at)
+        at += untimed * MS
     writer.close()
     return load(folder)
 
@@ -105,3 +106,12 @@ def test_what_stage_3_gathers_for_each_token_is_told(stage: int, tmp_path: Path)
     assert "Beside it, 100 ms of calls between ranks." in found.summary
     gathered = found.advice[0].setting == "ds3_gather_for_generation (TRL)"
     assert gathered == (stage == 3)
+
+
+def test_where_a_job_generates_untimed_work_may_be_scoring(tmp_path: Path) -> None:
+    scored = "Functions that score what was generated lie there."
+    summaries = [
+        one(recorded(tmp_path / str(ms), ms, untimed=200), "unaccounted-time").summary
+        for ms in (50, 0)
+    ]
+    assert [scored in said for said in summaries] == [True, False]
