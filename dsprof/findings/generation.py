@@ -6,12 +6,14 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import shown
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_TIMERS, Facts, first_of, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import GENERATION_WARNING
+from dsprof.recording.table import EVALUATION
 from dsprof.run.table import where
 from dsprof.units import format_seconds, format_share
 
@@ -71,6 +73,8 @@ def generation_bound(facts: Facts) -> list[Finding] | str:
     rows = _rows(facts)
     if rows.empty:
         return "no timer of generating: the job only trains"
+    if _is_evaluation(facts):
+        return "what is generated is evaluated, and not trained on"
     seconds = float(rows["seconds"].sum())
     share = facts.share(seconds) or 0.0
     if share < GENERATION_WARNING:
@@ -111,6 +115,16 @@ def _rows(facts: Facts) -> pd.DataFrame:
     assert facts.breakdown is not None
     table = facts.breakdown.phases
     return where(table, table.index.isin(GENERATE))
+
+
+def _is_evaluation(facts: Facts) -> bool:
+    """Whether most of it is in steps that hold a recorded evaluation."""
+    phases = main_phases(facts.steps, facts.run.phases)
+    evaluated = phases.loc[phases["name"] == EVALUATION, "step"]
+    generated = phases[phases["name"].isin(GENERATE)]
+    inside = generated["step"].isin(evaluated)
+    seconds = generated["self_seconds"]
+    return bool(2 * seconds[inside].sum() > seconds.sum())
 
 
 def _calls(facts: Facts) -> str:

@@ -73,7 +73,7 @@ def late_replica(facts: Facts) -> LateReplica | None:
     slower stage, work as long.
     """
     work = _work(facts)
-    found = _late_in_stages(facts)
+    found = {} if work is None else _late_in_stages(facts)
     if work is None or not found:
         return None
     stage = max(found, key=lambda one: found[one].delay)

@@ -28,7 +28,14 @@ def of_verl(generate: float, ahead: float | None = None) -> Run:
     )
 
 
-def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0, untimed: int = 0) -> Run:
+def recorded(
+    folder: Path,
+    generate: int,
+    stage: int = 0,
+    gather: int = 0,
+    untimed: int = 0,
+    evaluate: int = 0,
+) -> Run:
     """One rank that generates for so many ms, of which calls take `gather`, and trains for 100."""
     writer = Writer.create(folder, header(world=1))
     writer.config("zero_stage", stage)
@@ -37,12 +44,16 @@ def recorded(folder: Path, generate: int, stage: int = 0, gather: int = 0, untim
     names = [(writer.name(name, 0, class_), ms) for name, class_, ms in (
         ("forward", "compute", 30), ("backward", "compute", 60), ("step", "optimizer", 10)
     )]  # fmt: skip
+    evaluating = writer.name("evaluation", 0, "other")
     group, at = writer.name("world"), 0
     for step in range(1, 41):
         begin = at - untimed * MS * (step > 1)
         if gather:
             held = (at, at + gather * MS, gather * MS, step, 0, 4096, 1, step)
             writer.collective(gathering, group, *held)
+        if evaluate:
+            writer.span(evaluating, at, at + evaluate * MS, step)
+            at += evaluate * MS
         for phase, ms in ((generating, generate), *names):
             if ms:
                 writer.span(phase, at, at + ms * MS, step)
@@ -115,3 +126,8 @@ def test_where_a_job_generates_untimed_work_may_be_scoring(tmp_path: Path) -> No
         for ms in (50, 0)
     ]
     assert [scored in said for said in summaries] == [True, False]
+
+
+def test_answers_of_evaluations_are_not_trained_on(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 300, evaluate=20)
+    assert why(run, "generation-bound") == "what is generated is evaluated, and not trained on"
