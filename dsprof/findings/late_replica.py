@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.cost import uneven_bubble
+from dsprof.analysis.ranks import Straggler, of_median_rank, straggler
 from dsprof.events import Class
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Finding
@@ -24,7 +26,7 @@ from dsprof.findings.late_ranks import (
 )
 from dsprof.findings.models import other_model
 from dsprof.findings.places import place_of
-from dsprof.findings.stages import by_rank
+from dsprof.findings.stages import by_rank, costs_nothing, ends_later
 from dsprof.findings.thresholds import (
     STRAGGLER_CRITICAL,
     STRAGGLER_STEPS,
@@ -36,8 +38,9 @@ from dsprof.units import format_ranks, format_seconds, format_share
 
 _ALIKE: Final = 0.5  # of the longest delay: so late ranks of other stages are named with it
 _WORTH_SAYING: Final = 0.15  # of a delay
+_Mask = npt.NDArray[np.bool_]
 _WAITING: Final = "waiting"  # stands for all phases in which a rank waits for others
-_WORK: Final = (Class.COMPUTE, Class.DATA, Class.OPTIMIZER)
+_EACH_MICRO_BATCH: Final = (Class.COMPUTE, Class.DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,11 @@ class LateReplica:
         ranks: of one stage, or of several that are as late, as those of one node.
         stage: that of `latest`.
         latest: how the latest of them compare with the others of their stage.
-        seconds: per step that all others wait for them, at least.
-        within: the part of all ranks that wait for one as stages of the same replica do, in sends
-            and receives.
-        beside: the part that waits for it as other replicas do, where gradients are reduced.
+        seconds: per step by which it is longer than if they were as quick as the others of their
+            stage, at least. All others wait so long.
+        within: the part of that in which all ranks, in their mean, wait for one as stages of the
+            same replica do, in sends and receives.
+        beside: the part in which they wait in collectives: as other replicas, or for its update.
     """
 
     ranks: tuple[int, ...]
@@ -64,32 +68,32 @@ class LateReplica:
 
 def are_compared(facts: Facts) -> bool:
     """Whether every rank is recorded, and some do the same work as others."""
-    return _each(facts) > 1 and _work(facts) is not None
+    whole = facts.rest is not None and facts.rest.shape[1] == facts.layout.world_size
+    return facts.is_pipeline and _each(facts) > 1 and whole
 
 
 @once
 def late_replica(facts: Facts) -> LateReplica | None:
-    """None if no rank stands out in its stage, or nobody waits for it because others, as those of a
-    slower stage, work as long.
+    """None if no rank stands out in its stage, or hardly anybody waits for it because others, as
+    those of a slower stage, work as long.
     """
-    work = _work(facts)
-    found = {} if work is None else _late_in_stages(facts)
-    if work is None or not found:
+    found = _late_in_stages(facts) if are_compared(facts) else {}
+    if not found:
         return None
     stage = max(found, key=lambda one: found[one].delay)
     latest = found[stage]
     together = [one for one in found.values() if one.delay >= _ALIKE * latest.delay]
     ranks = tuple(sorted(rank for one in together for rank in one.group))
-    slow = np.isin(np.arange(len(work)), ranks)
-    beyond = float(work[slow].max() - work[~slow].max())
-    replica = np.arange(len(work)) % _each(facts)
+    world = np.arange(facts.layout.world_size or 0)
+    slow, replica = np.isin(world, ranks), world % _each(facts)
     within = np.isin(replica, replica[slow]) & ~slow
-    seconds = min(latest.delay, beyond)
+    update = _of_update(facts, slow)
+    cost = _of_micro_batches(facts, slow) + _of_start(facts, slow) + update
+    seconds = min(sum(one.delay for one in together), cost)
     if (facts.share(seconds) or 0.0) < STRAGGLER_WARNING:
         return None
-    return LateReplica(
-        ranks, stage, latest, seconds, float(within.mean()), float((~within & ~slow).mean())
-    )
+    in_sends = (1 - update / cost) * float(within.mean())
+    return LateReplica(ranks, stage, latest, seconds, in_sends, float((~slow).mean()) - in_sends)
 
 
 def waited_within(facts: Facts) -> float:
@@ -164,7 +168,7 @@ def _hidden(late: LateReplica) -> str:
     hidden = late.latest.delay - late.seconds
     if hidden < _WORTH_SAYING * late.latest.delay:
         return ""
-    return f" {format_seconds(hidden)} of that cost nothing: others work as long."
+    return f" {format_seconds(hidden)} of that cost nothing: others work meanwhile."
 
 
 def _late_in_stages(facts: Facts) -> dict[int, Straggler]:
@@ -193,17 +197,54 @@ def in_stages(
     return {stage: late for stage, late in found.items() if late is not None}
 
 
-def _work(facts: Facts) -> Numbers | None:
-    """Seconds per step that each rank works, in order, with what no phase holds; None unless every
-    rank is recorded, and a stage has several.
+def _of_micro_batches(facts: Facts, slow: _Mask) -> float:
+    """What they compute and load longer: a micro-batch waits for that on its way through all
+    stages, and the others behind it for the slowest stage of the replica.
     """
-    if not facts.is_pipeline or _each(facts) < 2 or facts.rest is None:
-        return None
-    if facts.rest.shape[1] != facts.layout.world_size:
-        return None
-    told = [one for class_ in _WORK if (one := by_rank(facts, class_)) is not None]
-    beside = facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float)
-    return np.sum([*told, beside], axis=0) if told else None
+    stages = facts.layout.stages or 1
+    work = _summed(facts, _EACH_MICRO_BATCH).reshape(stages, -1)
+    late = slow.reshape(work.shape)
+    usual = of_median_rank(np.where(late, np.nan, work))
+    return _turn(facts, work) - _turn(facts, np.where(late, usual[:, None], work))
+
+
+def _turn(facts: Facts, work: Numbers) -> float:
+    """Seconds of the slowest replica for all its micro-batches [stages x ranks]."""
+    micro_batches, chunks = facts.layout.micro_batches, facts.layout.chunks or 1
+    fill = [
+        uneven_bubble(micro_batches, own.tolist(), chunks) if micro_batches else 0.0
+        for own in work.T
+    ]
+    return float((work.max(axis=0) + fill).max())
+
+
+def _of_start(facts: Facts, slow: _Mask) -> float:
+    """What they do longer than all others between two steps, as far as that delays their first
+    micro-batch.
+    """
+    assert facts.rest is not None
+    stage, more = _beyond(facts, slow, facts.rest.median().clip(lower=0.0).sort_index().to_numpy())
+    return max(0.0, more - (costs_nothing(facts, stage) or 0.0))
+
+
+def _of_update(facts: Facts, slow: _Mask) -> float:
+    """What they update longer than all others, without what stages before theirs still run backward
+    meanwhile: these are the last to begin.
+    """
+    stage, more = _beyond(facts, slow, _summed(facts, (Class.OPTIMIZER,)))
+    return max(0.0, more - ends_later(facts, stage))
+
+
+def _beyond(facts: Facts, slow: _Mask, seconds: Numbers) -> tuple[int, float]:
+    """The stage of the longest of the `slow` ranks, and what that has beyond all others."""
+    last = int(np.where(slow, seconds, -np.inf).argmax())
+    return last // _each(facts), float(seconds[last] - seconds[~slow].max())
+
+
+def _summed(facts: Facts, classes: tuple[Class, ...]) -> Numbers:
+    """Seconds per step of each rank, in order, in all these classes."""
+    told = [one for class_ in classes if (one := by_rank(facts, class_)) is not None]
+    return np.asarray(np.sum([np.zeros(facts.layout.world_size or 0), *told], axis=0))
 
 
 def _each(facts: Facts) -> int:

@@ -13,7 +13,7 @@ from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Finding
 from dsprof.findings.places import Place, look_at, place_of
-from dsprof.findings.stages import by_stage, ranks_of
+from dsprof.findings.stages import by_stage, costs_nothing, ranks_of
 from dsprof.findings.thresholds import STRAGGLER_CRITICAL, STRAGGLER_WARNING, grade
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import Numbers
@@ -54,7 +54,7 @@ def late_stage(facts: Facts) -> LateStage | None:
     rest = by_rank.reshape(waits.shape)
     late = int(rest.min(axis=1).argmax())
     update = by_stage(facts, Class.OPTIMIZER)
-    more, free = _beyond(rest, late), _costs_nothing(facts, late)
+    more, free = _beyond(rest, late), costs_nothing(facts, late)
     most = more if update is None else min(more, _beyond(rest + update, late))
     if free is None or _below(facts, most - free):
         return None
@@ -126,20 +126,6 @@ def _rest(facts: Facts) -> Numbers | None:
     if facts.engine is not None:  # the turns of another one are outside of its phases, too
         return None
     return facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float)
-
-
-def _costs_nothing(facts: Facts, late: int) -> float | None:
-    """Seconds that a stage may be late without any cost: until its first input comes, and what a
-    stage before it works longer than it and all behind. None if no forward is timed.
-    """
-    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
-    if forward is None or computes is None:
-        return None
-    loads = by_stage(facts, Class.DATA)
-    data = np.zeros_like(computes) if loads is None else loads
-    coming, work = ((own + data).mean(axis=1) for own in (forward, computes))
-    longer = float(work[:late].max(initial=0.0) - work[late:].max())
-    return float(coming[:late].sum()) / (facts.layout.micro_batches or 1) + max(0.0, longer)
 
 
 def _beyond(seconds: Numbers, stage: int) -> float:

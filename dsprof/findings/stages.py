@@ -63,6 +63,30 @@ def _input_and_work(facts: Facts) -> tuple[Numbers, Numbers] | None:
     return alike(data), alike(data + computes)
 
 
+def costs_nothing(facts: Facts, late: int) -> float | None:
+    """Seconds that a stage may begin a step later without any cost: until its first input comes,
+    and what a stage before it works longer than it and all behind. None if no forward is timed.
+    """
+    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
+    if forward is None or computes is None:
+        return None
+    loads = by_stage(facts, Class.DATA)
+    data = np.zeros_like(computes) if loads is None else loads
+    coming, work = ((own + data).mean(axis=1) for own in (forward, computes))
+    longer = max(0.0, float(work[:late].max(initial=0.0) - work[late:].max()))
+    first = 1 / (facts.layout.micro_batches or 1)  # of all micro-batches; the others follow it
+    return first * float(coming[:late].sum()) + (1 - first) * longer
+
+
+def ends_later(facts: Facts, stage: int) -> float:
+    """Seconds for which stages before this one still run backward when it has done its last."""
+    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
+    if forward is None or computes is None:
+        return 0.0
+    backward = (computes - forward).mean(axis=1)
+    return float(backward[:stage].sum()) / (facts.layout.micro_batches or 1)
+
+
 def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
     """As `by_rank` [stages x ranks], where ranks of a stage follow each other, as in DeepSpeed.
 
