@@ -13,6 +13,12 @@ _MODULE: Final = "deepspeed.runtime.zero.muon.original_muon"
 _UPDATE: Final = "muon_update"
 
 
+class _Update(Phase):
+    """One of these, whichever engine's patch has begun it."""
+
+    __slots__ = ()
+
+
 def time_updates(engine: Any, parts: Parts) -> None:
     """Record the update of each matrix as a phase inside what calls it: `backward/reduce`, whose
     own time is no optimizer's, or the optimizer's step if that is offloaded.
@@ -25,15 +31,13 @@ def time_updates(engine: Any, parts: Parts) -> None:
     if "Muon" not in type(optimizer).__name__ or not hasattr(module, _UPDATE):
         return
     class_ = CLASSES.index(Class.OPTIMIZER)
-    ours: set[int] = set()  # ids of the paths that end with it
 
     def begin(*_: Any) -> Frame | None:
         outer = timeline.stack[-1] if timeline.stack else None
-        if outer is None or outer.phase.id in ours:
+        if outer is None or isinstance(outer.phase, _Update):
             return None
         path = timeline.writer.name(_UPDATE, outer.phase.id, Class.OPTIMIZER)
-        ours.add(path)
-        return timeline.enter(outer.track, Phase(path, class_))
+        return timeline.enter(outer.track, _Update(path, class_))
 
     around = parts.guard.around
     parts.patches.method(module, _UPDATE, lambda raw: around(raw, begin, timeline.leave))
