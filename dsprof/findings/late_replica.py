@@ -26,7 +26,7 @@ from dsprof.findings.late_ranks import (
 )
 from dsprof.findings.models import other_model
 from dsprof.findings.places import place_of
-from dsprof.findings.stages import by_rank, costs_nothing, ends_later
+from dsprof.findings.stages import by_rank, costs_nothing, ends_later, ranks_of
 from dsprof.findings.thresholds import (
     STRAGGLER_CRITICAL,
     STRAGGLER_STEPS,
@@ -132,14 +132,14 @@ def found_replica(facts: Facts) -> list[Finding]:
             f"median of the others. {'It loses' if one else 'They lose'} most "
             f"{place.words if place else latest.place} ({format_seconds(much)} per step). Other "
             f"stages wait for {'it' if one else 'them'} in sends and receives, other replicas "
-            f"where gradients are reduced.{_hidden(late)}"
+            f"where gradients are reduced.{_hidden(late)}{_RECKONED}"
             + (other.said(len(late.ranks)) if other else ""),
             share=share,
             seconds_per_step=late.seconds,
             ranks=late.ranks,
             phase=latest.phase or None,
             steps=(latest.first, latest.last),
-            evidence=proof_of(facts, latest, _of_stage(facts, late.stage))
+            evidence=proof_of(facts, latest, ranks_of(late.stage, _each(facts)))
             or (place.proof if place else ()),
             advice=(
                 *((other.advice(format_ranks(late.ranks)),) if other else ()),
@@ -147,8 +147,14 @@ def found_replica(facts: Facts) -> list[Finding]:
                 node(facts, _as_one(facts, late)),
             ),
             gain=promise(late.seconds),
+            confidence="medium",
         )
     ]
+
+
+_RECKONED: Final = (
+    " Medium confidence: what that costs is reckoned from sums of each rank, not single moments."
+)
 
 
 def _who(facts: Facts, late: LateReplica) -> str:
@@ -191,7 +197,7 @@ def in_stages(
     alike = apart_from_saves(phases)
     meets = alike["class"].isin((Class.COMMUNICATION, Class.WAIT))
     alike = alike.assign(name=alike["name"].astype(object).mask(meets, _WAITING))
-    stages = {one: _of_stage(facts, one) for one in range(facts.layout.stages or 0)}
+    stages = {one: ranks_of(one, _each(facts)) for one in range(facts.layout.stages or 0)}
     each = {one: where(alike, alike["rank"].isin(ranks)) for one, ranks in stages.items()}
     found = {one: straggler(rows, rest) for one, rows in each.items() if _each(facts) > 1}
     return {stage: late for stage, late in found.items() if late is not None}
@@ -251,9 +257,3 @@ def _each(facts: Facts) -> int:
     """Ranks of a stage; 0 if that is unknown."""
     ranks, stages = facts.layout.world_size or 0, facts.layout.stages or 0
     return ranks // stages if stages > 1 and ranks % stages == 0 else 0
-
-
-def _of_stage(facts: Facts, stage: int) -> range:
-    """Its ranks, which follow each other, as in DeepSpeed."""
-    each = _each(facts)
-    return range(stage * each, (stage + 1) * each)

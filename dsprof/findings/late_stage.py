@@ -58,7 +58,7 @@ def late_stage(facts: Facts) -> LateStage | None:
     most = more if update is None else min(more, _beyond(rest + update, late))
     if free is None or _below(facts, most - free):
         return None
-    ranks = ranks_of(late, rest)
+    ranks = ranks_of(late, waits.shape[1])
     place = place_of(facts, ranks)
     if place is None or not place.between_steps:
         return None

@@ -21,7 +21,7 @@ def slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
     computes = alike(stages)
     slow = int(computes.argmax())
     beyond = float(computes[slow] - np.median(np.delete(computes, slow)))
-    return slow, ranks_of(slow, stages), beyond
+    return slow, ranks_of(slow, stages.shape[1]), beyond
 
 
 def alike(stages: Numbers) -> Numbers:
@@ -97,9 +97,8 @@ def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
     return None if own is None or len(own) % stages else own.reshape(stages, -1)
 
 
-def ranks_of(stage: int, stages: Numbers) -> tuple[int, ...]:
-    """The ranks of one of the stages [stages x ranks]."""
-    each = stages.shape[1]
+def ranks_of(stage: int, each: int) -> tuple[int, ...]:
+    """The ranks of a stage, of which every stage has `each`."""
     return tuple(range(stage * each, (stage + 1) * each))
 
 

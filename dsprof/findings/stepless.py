@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Final
 
 import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import change
+from dsprof.findings.clocked_turns import mean_turn, pace_of_turns
 from dsprof.findings.ends import first_failure
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.last_bar import bar, unmoved
-from dsprof.findings.thresholds import COMMUNICATION_WARNING, SLOWDOWN_CRITICAL
+from dsprof.findings.percentages import counts_communication, percentages, said_of_percentages
 from dsprof.findings.versions import is_known
-from dsprof.run.bars import LEAST, steps_meant
+from dsprof.run.bars import steps_meant
 from dsprof.run.misfits import micro_batch
 from dsprof.run.table import of_kind
 from dsprof.run.versions import is_older
@@ -31,19 +31,6 @@ _PROFILED: Final = {
     "profiled_step_seconds": "optimizer",
     "profiled_iteration_seconds": "in all",
 }
-#: What DeeperSpeed reports about its windows of steps.
-_PERCENT: Final = {
-    "communication_percent": "communication",
-    "optimizer_percent": "optimizer",
-    "forward_percent": "forward",
-    "backward_percent": "backward",
-}
-#: What lines count that number no step, by their patterns: of a script's own loop, or DeepSpeed's.
-_TURNS: Final = {
-    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm)",
-    "A micro-step": r"deepspeed\.throughput\w*",
-}
-_OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
@@ -79,7 +66,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     clocked = timed or _is_clocked(events)
     mean = _mean_step(events)
     profiled = None if mean else _slow_optimizer(events)
-    turn = _mean_turn(events)
+    turn = mean_turn(events)
     shares = percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
     shown = (
@@ -94,13 +81,13 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             severity=Severity.INFO,
             title=mean
             or profiled
-            or (_counts_communication(events) if shares else None)
+            or (counts_communication(events) if shares else None)
             or turn
             or _mean_micro_batch(facts)
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
-            + (_pace_of_turns(events) if turn else "")
+            + (pace_of_turns(events) if turn else "")
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
             + (
@@ -171,55 +158,6 @@ def _stand_of_bar(facts: Facts) -> str | None:
     if last is None or last.total is None:
         return None
     return f"{stands} {last.position:,} of {last.total:,} after {format_seconds(last.seconds)}"
-
-
-def _mean_turn(events: pd.DataFrame) -> str | None:
-    """How long a turn of the script's own loop took, or what DeepSpeed's throughput counts, by the
-    time stamps of their lines; None if they do not tell."""
-    for what, pattern in _TURNS.items():
-        turns = _clocked_turns(events, pattern)
-        if len(turns) and turns["seconds"].sum() >= LEAST:
-            many, seconds = turns.sum()
-            took = format_seconds(seconds / many)
-            return (
-                f"{what} took {took} in the mean of {int(many):,}; whether it is an optimizer step "
-                "is not stated"
-            )
-    return None
-
-
-def _pace_of_turns(events: pd.DataFrame) -> str:
-    """Whether they became slower: the last quarter of them beside the first."""
-    turns = next(one for one in map(partial(_clocked_turns, events), _TURNS.values()) if len(one))
-    quarter = len(turns) // 4
-    if quarter < _OF_QUARTER:
-        return ""
-    first, last = (
-        part["seconds"].sum() / part["turns"].sum()
-        for part in (turns.head(quarter), turns.tail(quarter))
-    )
-    if last < (1 + SLOWDOWN_CRITICAL) * first:
-        return ""
-    return (
-        f"It became slower: {format_seconds(first)} each in the first quarter of them, "
-        f"{format_seconds(last)} in the last. "
-    )
-
-
-def _clocked_turns(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
-    """From one line that counts turns to the next how many there were, and the seconds between: of
-    whoever printed most. An epoch may begin to count anew."""
-    rows = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
-    rows = rows[rows["pattern"].astype("str").str.fullmatch(pattern)]
-    printer = [rows[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
-    counted = rows["value"].groupby(printer).diff()
-    passed = rows["at"].groupby(printer).diff().dt.total_seconds()
-    on = (counted > 0) & (passed >= 0)
-    turns = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
-    if turns.empty:
-        return turns
-    by = pd.Series([*zip(*(one[on] for one in printer), strict=True)], turns.index)
-    return turns[by == turns["turns"].groupby(by).sum().idxmax()]
 
 
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
@@ -413,32 +351,7 @@ def _of_parts(facts: Facts) -> str:
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
     told = next(map(str, alone), "it has timer lines, but none that closes a complete step")
-    return f"{told[0].upper()}{told[1:]}. {_said_of_percentages(facts.run.told)}"
-
-
-def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
-    told = events[events["name"].isin(list(_PERCENT)) & events["value"].notna()]
-    return told.drop_duplicates("name", keep="last").set_index("name")["value"]
-
-
-def _counts_communication(events: pd.DataFrame) -> str | None:
-    """Says so if much of a step is communication, by DeeperSpeed's own count."""
-    share = _last_percentages(events).get("communication_percent", 0.0) / 100
-    if not COMMUNICATION_WARNING <= share <= 1:
-        return None
-    said = f"{format_share(share)} of a step is communication"
-    return f"{said} by the log's own count; no step is printed"
-
-
-def percentages(events: pd.DataFrame) -> str:
-    """DeeperSpeed's last percentages, whichever steps they are of, the largest first."""
-    last = _last_percentages(events).sort_values(ascending=False)
-    return ", ".join(f"{_PERCENT[name]} {format_share(last[name] / 100)}" for name in last.index)
-
-
-def _said_of_percentages(events: pd.DataFrame) -> str:
-    said = percentages(events)
-    return f"Its last percentages, which overlap: {said}. " if said else ""
+    return f"{told[0].upper()}{told[1:]}. {said_of_percentages(facts.run.told)}"
 
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:

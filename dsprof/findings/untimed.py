@@ -10,8 +10,8 @@ from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
-from dsprof.findings.stepless import percentages
 from dsprof.findings.thresholds import UNLIKE_BAR
 from dsprof.grammar import TimerFlavour
 from dsprof.run.bars import since_start

@@ -308,3 +308,20 @@ def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput
     assert "slower: 125 ms each in the first quarter of them, 200 ms in the last." in found.summary
     steady = one(run_of_text(*lines[:8]), "unaccounted-time")
     assert "slower" not in steady.summary
+
+
+def test_what_is_told_to_become_slower_is_what_the_title_counts() -> None:
+    """Lines of a loop with one stamp tell nothing: those of throughput tell both."""
+    loop = [
+        "[2022-08-03 06:38:01] Step 10 | Loss 2.5\n",
+        "[2022-08-03 06:38:01] Step 20 | Loss 2.5\n",
+    ]
+    stamps = [1250 * n for n in range(1, 9)] + [12000, 14000, 16000]
+    lines = [
+        f"[2022-08-03 06:38:{at // 1000:02},{at % 1000:03}] [INFO] [timer.py:191:stop] "
+        f"0/{10 * n}, SamplesPerSec=4365.0, MemAllocated=10.8GB, MaxMemAllocated=10.8GB\n"
+        for n, at in enumerate(stamps, 1)
+    ]
+    found = one(run_of_text(*loop, *lines), "unaccounted-time")
+    assert found.title.startswith("A micro-step took 148 ms in the mean of 100;")
+    assert "It became slower: 125 ms each" in found.summary

@@ -1,0 +1,75 @@
+"""How long took what a source counts without numbering steps, by the time stamps of its lines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.findings.thresholds import SLOWDOWN_CRITICAL
+from dsprof.run.bars import LEAST
+from dsprof.run.table import of_kind
+from dsprof.units import format_seconds
+
+#: What is counted, and the patterns of its lines: of a script's own loop, or DeepSpeed's.
+_TURNS: Final = {
+    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm)",
+    "A micro-step": r"deepspeed\.throughput\w*",
+}
+_OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
+
+
+def mean_turn(events: pd.DataFrame) -> str | None:
+    """How long a turn took in the mean; None if the time stamps do not tell."""
+    what, turns = _first_known(events)
+    if turns.empty:
+        return None
+    many, seconds = turns.sum()
+    return (
+        f"{what} took {format_seconds(seconds / many)} in the mean of {int(many):,}; whether it is "
+        "an optimizer step is not stated"
+    )
+
+
+def pace_of_turns(events: pd.DataFrame) -> str:
+    """Whether these turns became slower: the last quarter of them beside the first."""
+    _, turns = _first_known(events)
+    quarter = len(turns) // 4
+    if quarter < _OF_QUARTER:
+        return ""
+    first, last = (
+        part["seconds"].sum() / part["turns"].sum()
+        for part in (turns.head(quarter), turns.tail(quarter))
+    )
+    if last < (1 + SLOWDOWN_CRITICAL) * first:
+        return ""
+    return (
+        f"It became slower: {format_seconds(first)} each in the first quarter of them, "
+        f"{format_seconds(last)} in the last. "
+    )
+
+
+def _first_known(events: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """What is counted for long enough to tell its pace, and its turns; no turns if nothing is."""
+    for what, pattern in _TURNS.items():
+        turns = _clocked(events, pattern)
+        if len(turns) and turns["seconds"].sum() >= LEAST:
+            return what, turns
+    return "", pd.DataFrame({"turns": [], "seconds": []})
+
+
+def _clocked(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
+    """From one line that counts turns to the next how many there were, and the seconds between: of
+    whoever printed most. An epoch may begin to count anew."""
+    rows = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
+    rows = rows[rows["pattern"].astype("str").str.fullmatch(pattern)]
+    printer = [rows[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
+    counted = rows["value"].groupby(printer).diff()
+    passed = rows["at"].groupby(printer).diff().dt.total_seconds()
+    on = (counted > 0) & (passed >= 0)
+    turns = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
+    if turns.empty:
+        return turns
+    by = pd.Series([*zip(*(one[on] for one in printer), strict=True)], turns.index)
+    return turns[by == turns["turns"].groupby(by).sum().idxmax()]
