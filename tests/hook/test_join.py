@@ -165,18 +165,20 @@ def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_wa
         assert are_numbered_alike(ranks, job.end())
 
 
-@pytest.mark.parametrize("context", ["spawn", "fork"])
-@pytest.mark.parametrize("named", ["trainer", "worker"])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches(
-    context: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Job(tmp_path / "job", f"alone-{context}") as job:
+    """Whichever of them is named."""
+    with Job(tmp_path / "job", f"alone-{method}") as job:
         job.wait_for("begun-0")
         pid = job.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        assert join([pid if named == "trainer" else int(children[-1])], job.out / "run")
-        assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
-        assert join([pid], job.out / "run", leave=True)
+        for named in (pid, int(children[-1])):
+            assert join([named], job.out / f"run-{named}")
+            assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
+            assert join([named], job.out / f"run-{named}", leave=True)
+            capsys.readouterr()
         assert len(job.end()) == 1
 
 
