@@ -7,7 +7,7 @@ is told of alike, and what is told of a step is told whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +39,6 @@ class Store:
 
     Attributes:
         every: of the steps long ago, one in so many is kept.
-        first: whether everything since the first row is still there.
     """
 
     def __init__(self) -> None:
@@ -65,16 +64,19 @@ class Store:
 
     def forget(self, sources: Sequence[str]) -> None:
         """Whatever came of these is gone."""
-        for name in ("_config", "_problems", "_recent", "_sample"):
-            setattr(self, name, _without(getattr(self, name), sources))
+        self._change(lambda table: _without(table, sources))
         for tables in (self._shown, self._new, self._old):
             tables[:] = [_without(table, sources) for table in tables]
 
     def relaunched(self, segment: int, less: int) -> None:
         """Rows of the launches from `segment` on are of launches so many lower."""
         self._settle()
-        for name in ("_config", "_problems", "_recent", "_sample"):
-            setattr(self, name, _lowered(getattr(self, name), segment, less))
+        self._change(lambda table: _lowered(table, segment, less))
+
+    def _change(self, action: Callable[[pa.Table], pa.Table]) -> None:
+        """Change all that is in its place."""
+        self._config, self._problems = action(self._config), action(self._problems)
+        self._recent, self._sample = action(self._recent), action(self._sample)
 
     def recent(self) -> pa.Table:
         """The last steps of the last launch, with all that configures it."""
@@ -166,9 +168,9 @@ def _end(table: pa.Table, most: int) -> pa.Table:
 def _thinned(sample: pa.Table) -> pa.Table:
     """Rows of no step are all kept while they are few, then the last of them."""
     loose = sample["step"].is_null()
-    if pc.sum(loose).as_py() in (None, 0) or pc.sum(loose).as_py() <= _LOOSE:
-        return sample
     old = np.flatnonzero(loose.to_numpy())[:-_LOOSE]
+    if not len(old):
+        return sample
     keep = np.ones(len(sample), bool)
     keep[old] = False
     return sample.filter(pa.array(keep))
