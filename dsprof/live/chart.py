@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -11,12 +11,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from dsprof.events import CLASSES
-from dsprof.live.look import GLYPH, STACK, Look
+from dsprof.live.look import GLYPH, STACK, Look, look_of
 from dsprof.live.picture import Bar
 from dsprof.units import format_seconds
-
-if TYPE_CHECKING:
-    from dsprof.live.app import Live
 
 _AXIS: Final = 9  # cells at the left
 _WIDEST: Final = 4  # cells of a bar
@@ -41,8 +38,7 @@ class Chart(Widget):
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        app: Live = self.app  # type: ignore[assignment]
-        look = app.look
+        look = look_of(self)
         if self._bars is None:
             return Strip.blank(self.size.width)
         room = max(0, self.size.width - _AXIS - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -18,12 +18,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from dsprof.live.look import Look
+from dsprof.live.look import Look, look_of
 from dsprof.live.text import plain_line
 from dsprof.text.words import plain
-
-if TYPE_CHECKING:
-    from dsprof.live.app import Live
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +101,10 @@ class Grid(ScrollView, can_focus=True):
 
     def fill(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
         """Show these rows; the cursor stays on what it was moved to. Only what changed is drawn."""
-        key, before = self.chosen, self.rows
+        key, before, look = self.chosen, self.rows, look_of(self)
         last = self.sticky and self.cursor >= len(before) - 1
-        same = columns == self.columns and self._look() is self._drawn_in
-        same = same and self._filled
-        self.columns, self.rows, self._drawn_in, self._filled = columns, rows, self._look(), True
+        same = self._filled and columns == self.columns and look is self._drawn_in
+        self.columns, self.rows, self._drawn_in, self._filled = columns, rows, look, True
         self._measure()
         at = next((i for i, row in enumerate(rows) if row.key == key), None)
         if last:
@@ -219,10 +215,8 @@ class Grid(ScrollView, can_focus=True):
                 self.action_open()
 
     def render_line(self, y: int) -> Strip:
-        look = self._look()
-        top = self.scroll_offset.y
-        width = self._width
-        at = int(top) + y - 1
+        look, width = look_of(self), self._width
+        at = int(self.scroll_offset.y) + y - 1
         if y == 0:
             return self._heading(look)
         if not self.rows:
@@ -260,10 +254,6 @@ class Grid(ScrollView, can_focus=True):
         """Cells of the first column, where not all columns have room."""
         fits = self.virtual_size.width <= self._width
         return 0 if fits or len(self.columns) < 2 else self.columns[0].width + _GAP
-
-    def _look(self) -> Look:
-        app: Live = self.app  # type: ignore[assignment]
-        return app.look
 
     def _line(self, cells: Sequence[Cell], look: Look, on: str) -> Strip:
         segments: list[Segment] = []

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from dsprof.events import Class
-from dsprof.live.look import GLYPH
+from dsprof.live.look import GLYPH, Look, look_of
 from dsprof.live.panes import clock
 from dsprof.live.picture import Picture, Verdict
 from dsprof.live.text import facts, share_of
@@ -18,19 +18,12 @@ from dsprof.text.words import plain
 from dsprof.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from dsprof.live.app import Live
-    from dsprof.live.look import Look
     from dsprof.text.parts import Part
 
 _WORTH_TELLING: Final = 1 << 20  # bytes: less is read by the next refresh
 _MARKED: Final = 0.0005  # of a step: a part of less has no mark
 _ROLES: Final = {"running": "checkpoint", "waiting": "muted", "silent": "communication",
                  "died": "communication", "ended": "compute"}  # fmt: skip
-
-
-def look_of(widget: Static) -> Look:
-    app: Live = widget.app  # type: ignore[assignment]
-    return app.look
 
 
 class Line(Static):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.style import Style
 from textual.theme import Theme
+from textual.widget import Widget
 
 from dsprof.colours import PALETTE
 from dsprof.events import Class
+
+if TYPE_CHECKING:
+    from dsprof.live.app import Live
 
 DARK: Final = "dsprof-dark"
 LIGHT: Final = "dsprof-light"
@@ -83,6 +87,12 @@ class Look:
         `warning`, `info`, `gone`."""
         name, strong = _ROLES.get(role, (role or "ink", False))
         return Style(color=self._of[name], bgcolor=self._of[on], bold=bold or strong)
+
+
+def look_of(widget: Widget) -> Look:
+    """That of the app in which a widget is."""
+    app: Live = widget.app  # type: ignore[assignment]
+    return app.look
 
 
 _ROLES: Final = {
