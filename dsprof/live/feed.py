@@ -7,7 +7,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +48,7 @@ class Feed:
         grown: when anything was last written, as far as that was seen (seconds since 1970).
     """
 
-    def __init__(self, paths: Sequence[str], grammar: Grammar, store: Store, pipe: int = 0) -> None:
+    def __init__(self, paths: Sequence[str], grammar: Grammar, store: Store, pipe: int) -> None:
         self.paths = list(paths)
         self.logs: dict[str, LogFollower] = {}
         self.jobs = Jobs()
@@ -132,8 +132,15 @@ class Feed:
                 with self._told(name):
                     self._open(name)
 
-    def _told(self, name: str) -> _Told:
-        return _Told(self.faults, name)
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """What cannot be read is told until it can; everything else goes on."""
+        try:
+            yield
+        except (DsprofError, OSError) as error:
+            self.faults[name] = str(error)
+        else:
+            self.faults.pop(name, None)
 
     def _open(self, name: str) -> None:
         if name == "-":
@@ -257,23 +264,6 @@ class Feed:
     def _placed(self, name: str, table: pa.Table) -> pa.Table:
         """A log's rows in the launches of the recordings, if there are any."""
         return self._beside[name].placed(table, self.processes, self._grown[name])
-
-
-class _Told:
-    """What cannot be read is told until it can; everything else goes on."""
-
-    def __init__(self, faults: dict[str, str], name: str) -> None:
-        self._faults, self._name = faults, name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, DsprofError | OSError):
-            self._faults[self._name] = str(error)
-            return True
-        self._faults.pop(self._name, None)
-        return False
 
 
 def _past_of(name: str) -> str:
