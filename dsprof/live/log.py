@@ -240,6 +240,6 @@ def added(table: pa.Table, column: str, more: int) -> pa.Table:
     return table.set_column(place, field, pc.add(table[column], scalar))
 
 
-def metric_lines(table: pa.Table) -> set[int]:
+def metric_lines(table: pa.Table) -> frozenset[int]:
     """Numbers of the lines that a pattern read."""
-    return set(pc.unique(table["line"].drop_null()).to_pylist())
+    return frozenset(pc.unique(table["line"].drop_null()).to_pylist())

@@ -67,7 +67,7 @@ def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
     rows = [
         Row(row.rank, tuple(_rank(row, table.medians, usual, colour=colour))) for row in table.rows
     ]
-    return _told(columns, rows) if rows else (columns, rows)
+    return _without_empty(columns, rows) if rows else (columns, rows)
 
 
 def _apart(names: Sequence[str], cells: int) -> Iterator[str]:
@@ -181,7 +181,7 @@ def memory(picture: Picture) -> Table:
     told = {row.rank: row for row in picture.memory}
     order = [*told, *(rank for rank in gpus if rank not in told)]
     rows = [Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank)))) for rank in order]
-    return _told(columns, rows)
+    return _without_empty(columns, rows)
 
 
 _SOON: Final = 86_400.0  # seconds: what is further away is no reason to look up
@@ -211,7 +211,7 @@ def _used(row: MemoryRow) -> float:
     return row.device or row.reserved or row.allocated or 0.0
 
 
-def _told(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+def _without_empty(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """Without the columns that say nothing in any row."""
     keep = [
         at for at in range(len(columns)) if any(row.cells[at].text not in {"", "-"} for row in rows)
@@ -286,9 +286,7 @@ def problems(picture: Picture) -> Table:
     return columns, rows
 
 
-def log(
-    lines: Sequence[tuple[int, bytes]], metrics: frozenset[int] | set[int], wide: int, find: str
-) -> Table:
+def log(lines: Sequence[tuple[int, bytes]], metrics: frozenset[int], wide: int, find: str) -> Table:
     """Lines of a log; those that were read as metrics stand out, and those searched for."""
     digits = max((len(f"{number}") for number, _ in lines), default=1)
     columns = [Column("line", max(4, digits), right=True), Column("text", wide)]
@@ -298,7 +296,7 @@ def log(
     ]
 
 
-def _role(number: int, text: str, metrics: frozenset[int] | set[int], find: str) -> str:
+def _role(number: int, text: str, metrics: frozenset[int], find: str) -> str:
     if find and find.casefold() in text.casefold():
         return "communication"
     return "compute" if number in metrics else ""

@@ -26,7 +26,12 @@ _NEWLINE: Final = 10
 
 
 class Past(Protocol):
-    """Attributes: `done`: all of it has been read; `left`: bytes that have not."""
+    """What is read later.
+
+    Attributes:
+        done: all of it has been read.
+        left: bytes that have not.
+    """
 
     done: bool
 
@@ -120,15 +125,15 @@ class RecordingPast:
         return portion.rows[: max(0, self._first - portion.first) * ROW]
 
 
-class File(NamedTuple):
-    """A part of a recording."""
+class PartFile(NamedTuple):
+    """One of the files of a recording."""
 
     part: int
     file: Path
     size: int
 
 
-Parts = list[File]
+Parts = list[PartFile]
 
 
 def process_named(file: Path) -> str:
@@ -144,7 +149,7 @@ def parts_under(name: str) -> dict[str, Parts]:
         with suppress(FileNotFoundError):  # the oldest may be forgotten meanwhile
             if part_of(file.name) >= 0:
                 found[process_named(file)].append(
-                    File(part_of(file.name), file, file.stat().st_size)
+                    PartFile(part_of(file.name), file, file.stat().st_size)
                 )
     for parts in found.values():
         parts.sort()
