@@ -31,7 +31,7 @@ def is_gone(pid: int, pids: str) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has a number that large
         return True
     except OSError:
         pass  # it is another user's

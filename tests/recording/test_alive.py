@@ -91,3 +91,8 @@ def test_a_process_that_a_signal_stopped_is_there_and_stands_still() -> None:
         assert is_stopped(child.pid)
         child.kill()
     assert not is_stopped(child.pid)
+
+
+def test_a_number_that_no_process_has_is_of_one_that_is_gone() -> None:
+    """As in a damaged header."""
+    assert is_gone(1 << 40, whose_pids())
