@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks import cost
 from benchmarks.bench import Result
 from dsprof.page import render_page
-from dsprof.recording import Writer
+from dsprof.recording import Unit, Writer
 from tests.page.conftest import ALL_POSITIONS
 from tests.page.runs import huge
 
@@ -137,7 +137,7 @@ def _record(folder: Path, rank: int, steps: int) -> None:
         writer.span(update, told, end, step, 0)
         writer.metric(loss, 1.0 + 1.0 / step, step, 0, 0, end)
         writer.metric(lr, 1e-4, step, 0, 0, end)
-        writer.overhead(2e-5, step)
+        writer.metric(writer.name("overhead"), 2e-5, step, Unit.SECONDS)
         writer.step(step, begin, end)
         writer.flush()
         begin = end

@@ -42,7 +42,7 @@ _MOST_SAID: Final = 10 * PIECE  # bytes: its rows, its name's and END must fit i
 
 _SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
 _METRIC, _MEMORY, _GPU = int(RowKind.METRIC), int(RowKind.MEMORY), int(RowKind.GPU)
-_BYTES, _SECONDS = int(Unit.BYTES), int(Unit.SECONDS)
+_BYTES: Final = int(Unit.BYTES)
 
 
 class Writer:
@@ -253,10 +253,6 @@ class Writer:
         """Record a sample of a GPU; `gpu` is the id of its UUID. May be called from any thread."""
         at = at_ns or time.perf_counter_ns()
         self._samples.append(VALUE.pack(_GPU, unit, 0, name, step, gpu, at, value))
-
-    def overhead(self, seconds: float, step: int = -1) -> None:
-        """Record what recording itself cost during a step, in seconds."""
-        self._value(_METRIC, _SECONDS, 0, self.name("overhead"), step, 0, 0, seconds)
 
     def problem(
         self, name: str, text: str, step: int = -1, value: float = math.nan, engine: int = 0

@@ -254,7 +254,7 @@ def test_gpu_samples_and_overhead_have_their_columns(tmp_path: Path) -> None:
     uuid = writer.name("GPU-5d1a")
     writer.gpu(writer.name("power"), 412.5, gpu=uuid)
     writer.gpu(writer.name("used"), 1e9, unit=Unit.BYTES, gpu=uuid)
-    writer.overhead(25e-6, 9)
+    writer.metric(writer.name("overhead"), 25e-6, 9, Unit.SECONDS)
     writer.close()
     found = events(tmp_path).set_index("name")
     assert list(found.loc[["power", "used"], "text"]) == ["GPU-5d1a"] * 2

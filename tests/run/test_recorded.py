@@ -35,7 +35,7 @@ def job(folder: Path, rank: int, steps: int, **more: object) -> Writer:
         writer.metric(loss, 1 / step + rank, step, at_ns=at)
         if step % 5 == 0:
             writer.memory(resident, step * 1e6, step, at)
-        writer.overhead(1e-5, step)
+        writer.metric(writer.name("overhead"), 1e-5, step, Unit.SECONDS)
         writer.step(step, at, at + (51 + rank) * MS)
         writer.flush()
     return writer

@@ -15,7 +15,7 @@ from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
 from dsprof.page.ranks import rank_section
 from dsprof.page.trust import doubt_section
-from dsprof.recording import Writer
+from dsprof.recording import Unit, Writer
 from dsprof.run import load
 from dsprof.text.document import document
 from dsprof.text.overview import overview
@@ -417,7 +417,7 @@ def test_a_rank_that_is_last_more_often_and_early_in_the_mean_is_not_named() -> 
 def test_what_recording_cost_by_its_own_account_is_said(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     for step, seconds in enumerate([4e-3, 2e-4, 1e-4, 2e-4, 3e-4], 1):
-        writer.overhead(seconds, step)
+        writer.metric(writer.name("overhead"), seconds, step, Unit.SECONDS)
     write_steps(writer, 1, 5)
     writer.close()
     said = " ".join(shown(load(tmp_path)).split())
