@@ -27,8 +27,7 @@ from dsprof.recording.launches import (
     NOT_FOUND,
     OUTLIVED,
     Gone,
-    ended_at,
-    ended_with,
+    end_of,
     killed_at,
 )
 from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
@@ -145,14 +144,10 @@ class Process:
         it has skipped Python's own end, as `os._exit` does."""
         if self.gone is not None:
             return (self.gone.signal, self.gone.code) == (0, 0)
-        folder = Path(self.recording.path).parent
-        over = ended_at(folder, self._launch) or 0
-        outlived = self.grown > over * 1e-9 + OUTLIVED  # a command that only starts the job (`&`)
-        return not (self.operation or outlived) and ended_with(folder, self._launch) == 0
-
-    @property
-    def _launch(self) -> object:
-        return self.recording.header.get("launch")
+        over = end_of(Path(self.recording.path).parent, self.recording.header.get("launch"))
+        if over is None or over.code != 0 or self.operation:
+            return False
+        return self.grown <= over.at * 1e-9 + OUTLIVED  # else it only starts the job, as `&` does
 
     @property
     def begun(self) -> float:
@@ -167,14 +162,13 @@ def _of_training(table: pa.Table) -> pa.ChunkedArray:
 
 def process_of(recording: Recording, file: Path | None = None) -> Process:
     """A process before it is read; `file` is the last of its parts."""
-    facts = recording.header
-    rank, host, pid = (facts.get(key) for key in ("rank", "host", "pid"))
+    pid = recording.header.get("pid")
     return Process(
         recording,
         grown=_modified(recording.path if file is None else file),
         step=None if file is None else last_step(file),
-        rank=rank if isinstance(rank, int) else None,
-        host=host if isinstance(host, str) else None,
+        rank=recording.rank,
+        host=recording.host,
         pid=pid if isinstance(pid, int) else None,
     )
 

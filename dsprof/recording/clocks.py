@@ -40,8 +40,8 @@ def apart(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
     for segment in sorted({one.segment for one, _ in recorded}):
         hosts: dict[str, list[Recorded]] = {}
         for one in recorded:
-            host = one[0].header.get("host")
-            if one[0].segment == segment and isinstance(host, str):
+            host = one[0].host
+            if one[0].segment == segment and host is not None:
                 hosts.setdefault(host, []).append(one)
         found = _of_launch(list(hosts.values()), list(hosts)) or found
     return found

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from dsprof.recording.layout import ROW, RowKind, rank_of
+from dsprof.recording.layout import ROW, RowKind
 from dsprof.recording.read import Recording, Recordings
 from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, Array, Words
@@ -46,7 +46,7 @@ def _table(recording: Recording, portion: Portion, kind: RowKind) -> pa.Table:
     size = len(rows)
     columns: dict[str, Any] = {
         "segment": np.full(size, recording.segment, np.int32),
-        "rank": pa.array([rank_of(recording.header)] * size, pa.int32()),
+        "rank": pa.array([recording.rank] * size, pa.int32()),
         "line": where + portion.first,
     }
     for field in rows.dtype.names or ():

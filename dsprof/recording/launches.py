@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dsprof.recording.layout import stem_of
+from dsprof.recording.layout import LATE, stem_of
 
 FOLDER: Final = ".attach"  # in the run folder
 NOT_FOUND: Final = -1  #: instead of a signal: no process here had the recording open by then
@@ -25,7 +25,6 @@ AT_ONCE: Final = 0.1
 OUTLIVED: Final = 5.0
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-_LATE: Final = 1 << 62  # ns since 1970; no clock shows that: the note is damaged
 _SIGNAL: Final = 0x7F  # mask for a status of wait(2)
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # a launch that a header names must not be a path
 
@@ -36,6 +35,13 @@ class Gone(NamedTuple):
     at: int  # ns since 1970
     signal: int  # that ended it; 0 if none or if not observed; see `NOT_FOUND`
     code: int | None = None  # exit code; None if a signal ended it or if not observed
+
+
+class End(NamedTuple):
+    """How the command of a launch ended."""
+
+    at: int  # ns since 1970
+    code: int | None = None  # exit code, -9 if signal 9 ended it; None if not noted
 
 
 def signal_name(number: int) -> str | None:
@@ -69,26 +75,15 @@ def end(folder: str | os.PathLike[str], launch: str, code: int) -> None:
         _file(folder, launch).write_text(f"{time.time_ns()} {code}", encoding="ascii")
 
 
-def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
-    """When the command ended, in ns since 1970. None if it runs, was not started by `dsprof
-    attach`, or is unknown.
-    """
-    return next(iter(_end_of(folder, launch)), None)
-
-
-def ended_with(folder: str | os.PathLike[str], launch: object) -> int | None:
-    """The exit code of the command, if known; -9 if signal 9 ended it."""
-    return next(iter(_end_of(folder, launch)[1:]), None)
-
-
-def _end_of(folder: str | os.PathLike[str], launch: object) -> list[int]:
+def end_of(folder: str | os.PathLike[str], launch: object) -> End | None:
+    """How the command ended. None if it runs, was not started by `dsprof attach`, or is unknown."""
     if not isinstance(launch, str) or not _NAME.fullmatch(launch):
-        return []
+        return None
     try:
-        told = [int(word) for word in _file(folder, launch).read_bytes()[:40].split()]
-    except (OSError, ValueError):
-        return []
-    return told if told and 0 < told[0] < _LATE else []
+        found = End(*map(int, _file(folder, launch).read_bytes()[:40].split()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if 0 < found.at < LATE else None
 
 
 def killed(recording: Path, at: int, status: int | None) -> None:
@@ -114,7 +109,7 @@ def killed_at(recording: Path) -> Gone | None:
     """When a process was gone, and how; None if that was not observed."""
     try:
         at, by, *code = map(int, _beside(recording).read_bytes()[:40].split())
-        return Gone(at, by, *code) if 0 < at < _LATE else None
+        return Gone(at, by, *code) if 0 < at < LATE else None
     except (OSError, ValueError, TypeError):
         return None
 

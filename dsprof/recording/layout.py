@@ -108,6 +108,9 @@ PHASE: Final = 2  # its place in the cell
 OVER: Final = 1 << NAME_BITS
 SINCE: Final = -(OVER << 1)  # mask for ns
 
+#: ns; no clock shows that, so what says so is damaged. The sum of two still fits into 64 bits.
+LATE: Final = 1 << 62
+
 SUFFIX: Final = ".dsprof"
 _FILE: Final = re.compile(r"(?P<stem>rank-\d+\.\d+(?:-\d+)?)(?:\.(?P<part>\d+|kept))?\.dsprof")
 

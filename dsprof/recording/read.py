@@ -17,8 +17,8 @@ import pyarrow as pa
 from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.recording.alive import is_gone, is_stopped, is_writing, shares_clock
-from dsprof.recording.launches import ended_at, ended_with, killed_at
-from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
+from dsprof.recording.launches import end_of, killed_at
+from dsprof.recording.layout import JSON, LATE, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.pace import Pace
 from dsprof.recording.stream import Portion, Stream
 from dsprof.recording.table import Array, Names, Origin, events_of
@@ -27,9 +27,6 @@ from dsprof.schema import SCHEMA
 
 #: Key of the header → canonical name of the configuration.
 _CONFIG: Final = {"world": "world_size", "framework": "framework"}
-
-
-_LATE: Final = 1 << 62  # ns; no clock reads this, and the sum of two still fits into 64 bits
 
 
 class Recording:
@@ -103,6 +100,14 @@ class Recording:
     def segment(self) -> int:
         return self._origin.segment
 
+    @property
+    def rank(self) -> int | None:
+        return self._origin.rank
+
+    @property
+    def host(self) -> str | None:
+        return self._origin.host
+
     def in_flight(self) -> dict[str, Any] | None:
         """The operation in progress, or in which it died: `name` (path), `seq`, `at` (ns since
         1970, or None).
@@ -143,16 +148,17 @@ class Recording:
         """What is known about the process itself."""
         known = {key: self.header.get(key) for key in ("restart", "launch")}
         pid, is_there = self.header.get("pid"), self._is_being_written()
+        over = end_of(Path(self.path).parent, self.header.get("launch"))
         return known | {
-            "rank": self._origin.rank,
-            "host": self._origin.host,
+            "rank": self.rank,
+            "host": self.host,
             "pid": pid if isinstance(pid, int) else None,
             "source": self.path,
             "segment": self.segment,
             "ended": self.ended,
             "ended_at": self.clock.last if self.ended else None,
-            "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
-            "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
+            "over_at": over.at if over else None,
+            "over_with": over.code if over else None,
             "killed": killed_at(Path(self.path)),
             "alive_at": self._looked_at(int(pid)) if is_there and pid else None,
             "stopped": is_there and isinstance(pid, int) and is_stopped(pid),
@@ -217,7 +223,7 @@ def _anchor(header: Mapping[str, Any]) -> tuple[int, int]:
     clock = header.get("clock")
     clock = clock if isinstance(clock, dict) else {}
     perf, wall = (clock.get(name) for name in ("perf_ns", "wall_ns"))
-    if not (isinstance(perf, int) and isinstance(wall, int) and max(abs(perf), abs(wall)) < _LATE):
+    if not (isinstance(perf, int) and isinstance(wall, int) and max(abs(perf), abs(wall)) < LATE):
         raise DsprofError("has a header without clocks", "", "it was not written by dsprof")
     return perf, wall
 
@@ -363,7 +369,7 @@ def _begun(file: Path) -> bool:
             size = os.fstat(stream.fileno()).st_size
     except OSError:
         return file.exists()  # the error is reported when it is read
-    if not MAGIC.startswith(head[: len(MAGIC)]) and not head.startswith(MAGIC):
+    if not MAGIC.startswith(head[: len(MAGIC)]):
         return True
     return len(head) == JSON and size >= header_size(head, str(file))
 

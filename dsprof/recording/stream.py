@@ -16,6 +16,7 @@ from dsprof.errors import DsprofError
 from dsprof.recording.layout import (
     CELL,
     JSON,
+    LATE,
     MARK,
     NAME_BITS,
     OVER,
@@ -32,7 +33,6 @@ from dsprof.recording.layout import (
 
 _CELL: Final = struct.Struct("<3Q")
 _NAME: Final = (1 << NAME_BITS) - 1
-_LATE: Final = 1 << 62  # ns; no clock shows that: the cell is damaged
 PORTION: Final = 2 << 20  # bytes of rows per portion, which fits a core's cache
 
 
@@ -116,7 +116,7 @@ class Stream:
         unknown).
         """
         word, at, _ = self._cell()
-        return word & _NAME, word >> NAME_BITS, at if at < _LATE else 0
+        return word & _NAME, word >> NAME_BITS, at if at < LATE else 0
 
     def phase(self) -> tuple[int, int, bool]:
         """The outermost phase in the cell: name id, when it began or ended (ns of perf_counter,
@@ -124,7 +124,7 @@ class Stream:
         """
         word = self._cell()[PHASE]
         since = word & SINCE
-        return word & _NAME if since < _LATE else 0, since, bool(word & OVER)
+        return word & _NAME if since < LATE else 0, since, bool(word & OVER)
 
     def _cell(self) -> tuple[int, int, int]:
         if self._fd < 0:

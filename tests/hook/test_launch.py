@@ -306,7 +306,7 @@ def test_a_folder_that_has_a_colon_in_its_name_is_recorded_to(tmp_path: Path) ->
     assert (done.stdout.strip(), done.stderr) == (str(out), "")
     assert (tmp_path / f"{FOLDER}-run-18-30-12-00").is_dir()
     launches.end(out, "one", 0)
-    assert launches.ended_at(out, "one")
+    assert launches.end_of(out, "one")
 
 
 @pytest.mark.parametrize("name", ["my run", "it's", 'a "b', "a,b", "a%n", "$(true)", "a\nb", "é"])

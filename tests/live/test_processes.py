@@ -111,3 +111,14 @@ def test_who_is_surely_gone_does_not_run_however_lately_it_wrote(tmp_path: Path)
     process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
     process.look(process.grown + 2)
     assert process.state == "silent"
+
+
+def test_a_death_is_told_of_whom_a_header_gives_a_rank_that_is_none(tmp_path: Path) -> None:
+    Job(tmp_path, 1, rank=1 << 40).run(1)
+    path = next(tmp_path.glob("*.dsprof"))
+    process, now = process_of(Recording(path)), time.time()
+    process.pid = 1 << 30  # it is gone
+    (tmp_path / launches.FOLDER).mkdir()
+    launches.killed(path, int(now * 1e9), signal.SIGTERM)
+    look_at([process], now + 100)
+    assert deaths([process])["rank"].to_pylist() == [None]

@@ -32,19 +32,19 @@ def test_the_end_of_a_launch_is_known_to_the_recordings_of_that_launch_alone(
 def test_what_a_header_says_is_no_path(tmp_path: Path, launch: object) -> None:
     (tmp_path / "secret.ended").write_text("1")
     (tmp_path / "a" / launches.FOLDER).mkdir(parents=True)
-    assert launches.ended_at(tmp_path / "a", launch) is None
+    assert launches.end_of(tmp_path / "a", launch) is None
 
 
 @pytest.mark.parametrize("told", ["yesterday", f"{2**63} 0", "-1 0"])
 def test_an_end_that_is_no_moment_is_unknown(tmp_path: Path, told: str) -> None:
     (tmp_path / launches.FOLDER).mkdir()
     (tmp_path / launches.FOLDER / "ours.ended").write_text(told)
-    assert launches.ended_at(tmp_path, "ours") is None
+    assert launches.end_of(tmp_path, "ours") is None
 
 
 def test_a_folder_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
     launches.end(tmp_path / "gone", "ours", 0)
-    assert launches.ended_at(tmp_path / "gone", "ours") is None
+    assert launches.end_of(tmp_path / "gone", "ours") is None
 
 
 def test_an_end_is_told_of_the_process_that_recorded(tmp_path: Path) -> None:
