@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dsprof.events import CLASSES, Class
+from dsprof.events import Class
 from dsprof.recording.clocks import apart
-from dsprof.recording.layout import NAME_BITS, ROW, RowKind, rank_of
+from dsprof.recording.layout import NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, EVALUATION, Array
+from dsprof.recording.table import DTYPES, EVALUATION, Array, seconds_by_class
 from dsprof.recording.told import Columns, Kept, Said, around_problems, last_step, told
 from dsprof.schema import SCHEMA
 
@@ -65,7 +65,7 @@ class Process:
 
     @property
     def rank(self) -> int | None:
-        return rank_of(self.recording.header)
+        return self.recording.rank
 
     @property
     def segment(self) -> int:
@@ -209,13 +209,12 @@ def _kept(portion: Portion, where: Array, size: int = ROW) -> Kept:
 
 def _classes(rows: Array, line: Array, file: Array) -> Columns:
     """One span per class, for steps whose spans are deleted."""
-    seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
-    step, class_ = np.nonzero(np.isfinite(seconds))
+    step, class_, seconds = seconds_by_class(rows)
     return {
         "engine": rows["engine"][step],
         "name": (FORGOTTEN + class_).astype(np.uint32),
         "step": rows["step"][step],
-        "duration": np.round(seconds[step, class_] * 1e9).astype(np.int64),
+        "duration": np.round(seconds * 1e9).astype(np.int64),
         "gpu": np.full(len(step), -1, np.int64),
         "line": line[step],
         "file": file[step],
@@ -241,7 +240,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
     """
     recordings = Recordings([Path(path) for path in paths])
     recordings.discover()
-    order = sorted(recordings.recordings, key=lambda one: (one.segment, rank_of(one.header) or 0))
+    order = sorted(recordings.recordings, key=lambda one: (one.segment, one.rank or 0))
     lowest = {one.segment: one for one in reversed(order)}
     said, processes, tables, events = Said(), {}, {}, 0
     with ThreadPoolExecutor(_AT_A_TIME) as pool:

@@ -86,11 +86,6 @@ def distinct(values: Array) -> Array:
     return found.astype(values.dtype)
 
 
-def is_event(kinds: Array) -> Array:
-    """Which of these row kinds become events."""
-    return np.asarray(_IS_EVENT[kinds])
-
-
 class Names:
     """What the ids of a process mean: text, path and class of each."""
 
@@ -159,7 +154,7 @@ class Sheet:
 
     def __init__(self, rows: bytes, names: Names) -> None:
         raw = np.frombuffer(rows, np.uint8).reshape(-1, ROW)
-        self.place = np.flatnonzero(is_event(raw[:, 0]))
+        self.place = np.flatnonzero(_IS_EVENT[raw[:, 0]])
         self._raw = raw if len(self.place) == len(raw) else raw[self.place]
         common = self._raw.reshape(-1).view(_COMMON)
         self.kind, self.engine, self.step = (
@@ -233,12 +228,20 @@ class Sheet:
         metrics = (rows["kind"] == RowKind.METRIC) & np.isnan(rows["value"])
         self.codes["text"][where[metrics]] = self.words["text"].add("nan")
 
-    def class_rows(self) -> dict[str, Array]:
-        """Seconds of whole steps per class, which stand for phases that are deleted."""
+    def seconds_by_class(self) -> tuple[Array, Array, Array]:
+        """Row, class (as an index into `CLASSES`) and seconds of what whole steps took."""
         where, rows = self._of(RowKind.STEP)
-        seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
-        step, class_ = np.nonzero(np.isfinite(seconds))
-        return {"row": where[step], "class": class_, "seconds": seconds[step, class_]}
+        step, class_, seconds = seconds_by_class(rows)
+        return where[step], class_, seconds
+
+
+def seconds_by_class(rows: Array) -> tuple[Array, Array, Array]:
+    """What STEP rows took in each class, as far as known: index of the row, of the class, and
+    seconds. They stand for the phases of steps whose spans are deleted.
+    """
+    seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
+    step, class_ = np.nonzero(np.isfinite(seconds))
+    return step, class_, seconds[step, class_]
 
 
 def _known(nanoseconds: Array) -> Array:
@@ -258,12 +261,12 @@ class Origin:
         """The process's rank for each row, missing where `others` is true."""
         if self.rank is None:
             return pa.nulls(size, pa.int32())
-        return pa.array(_same(self.rank, size, "int32"), mask=others)
+        return pa.array(np.full(size, self.rank, np.int32), mask=others)
 
     def table(self, columns: dict[str, Any], size: int, source: str) -> pa.Table:
         """`columns`, completed to a table of the schema; missing columns are null."""
         columns |= {
-            "segment": _same(self.segment, size, "int32"),
+            "segment": np.full(size, self.segment, np.int32),
             "rank": self.ranks(size, columns.pop("of_node", None)),
             "host": _word(self.host, size),
             "source": _word(source, size),
@@ -275,10 +278,6 @@ class Origin:
             for field in SCHEMA
         ]  # fmt: skip
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
-
-
-def _same(value: int, size: int, kind: str) -> Array:
-    return np.full(size, value, kind)
 
 
 def _timers(mine: Array) -> pa.Array:
@@ -319,17 +318,17 @@ def events_of(
 
 
 def _classes(sheet: Sheet, table: pa.Table, origin: Origin, source: str) -> pa.Table:
-    found = sheet.class_rows()
-    size = len(found["row"])
-    words = Words(dict(enumerate(CLASSES))).column(found["class"].astype(np.int32))
-    of_step = table.take(pa.array(found["row"]))
+    row, class_, seconds = sheet.seconds_by_class()
+    size = len(row)
+    words = Words(dict(enumerate(CLASSES))).column(class_.astype(np.int32))
+    of_step = table.take(pa.array(row))
     columns = {
         "kind": _word(str(Kind.PHASE), size),
         "timers": _word(FLAVOUR, size),
         "name": words,
         "raw": words,
         "text": words,
-        "seconds": found["seconds"],
+        "seconds": seconds,
         **{
             name: of_step[name].combine_chunks()
             for name in ("engine", "step", "steps", "at", "line")
