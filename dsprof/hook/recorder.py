@@ -1,4 +1,4 @@
-"""The recording of this process: its file, its header, its patches, and how it ends."""
+"""The recording of this process: its file, its patches, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import atexit
 import contextlib
 import math
 import os
-import socket
-import sys
-import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook import between, surroundings
+from dsprof.hook import between, flight_recorder
 from dsprof.hook.anew import Anew
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard, say
+from dsprof.hook.header import header_of
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
-from dsprof.recording.alive import whose_pids
 
 FOLDER: Final = "dsprof-run"
 BUDGET: Final = 0.003  # the share of a step's time that recording may cost
@@ -42,15 +39,10 @@ class Recorder:
         self, folder: Path, config: Mapping[str, Any], guard: Guard, before: str | None = None,
         *, shares_launch: bool = True,
     ) -> None:  # fmt: skip
-        """`before` is the recording of the same process that this one continues. `shares_launch`:
-        with all ranks of the job, which number their steps alike.
-        """
+        """`before` and `shares_launch` as `header_of` has them."""
         self.folder, self.guard = folder, guard
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
-        header = _header(_launch() if shares_launch else _word())
-        header["config"] = surroundings.config() | dict(config)
-        if before:
-            header["continues"] = before
+        header = header_of(config, before, shares_launch=shares_launch)
         guard.who = f"dsprof: rank {header['rank']}"
         self.writer = Writer.create(folder, header)
         self.patches = Patches()
@@ -74,7 +66,7 @@ class Recorder:
 
     def start(self) -> None:
         """Install the patches that concern the whole process and not one engine."""
-        self._flown = flight_recorder()
+        self._counted = flight_recorder.counted()
         self.collectives.patch(self.patches, self.guard)
         with contextlib.suppress(AttributeError, ImportError):  # this PyTorch lacks what it needs
             Functional(self.collectives).patch(self.patches, self.guard)
@@ -125,7 +117,7 @@ class Recorder:
         PyTorch 2.8 it covers only NCCL), and its count is left out.
         """
         seen = self.collectives.seen
-        now, before = flight_recorder(), self._flown
+        now, before = flight_recorder.counted(), self._counted
         if now is not None and before is not None and (now.total or not seen):
             self.writer.config("collectives_issued", now.total - before.total)
             seen += self.collectives.sent if now.point_to_point else 0
@@ -215,97 +207,6 @@ def _nobody_attached() -> None:
 
 def folder(out: str | os.PathLike[str] | None) -> Path:
     return Path(out or os.environ.get("DSPROF_OUT") or FOLDER)
-
-
-class Flown(NamedTuple):
-    """What PyTorch's Flight Recorder has counted in this process."""
-
-    total: int
-    point_to_point: bool  # whether it also counts point-to-point calls
-
-
-def flight_recorder() -> Flown | None:
-    """The Flight Recorder's count; None if this PyTorch has none, or none that dumps JSON (< 2.6).
-
-    A PyTorch for CUDA has two since 2.8, one for NCCL and one for all other backends.
-    """
-    import torch._C._distributed_c10d as c10d
-
-    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-    found = [_flown(getattr(c10d, name)) for name in names if hasattr(c10d, name)]
-    if not found:
-        return None
-    return Flown(sum(one.total for one in found), any(one.point_to_point for one in found))
-
-
-def _flown(dumping: Callable[..., Any]) -> Flown:
-    import json
-
-    dump = json.loads(dumping(includeCollectives=True))
-    entries = dump.get("entries") or []
-    total = int(entries[-1]["record_id"]) + 1 if entries else 0
-    return Flown(total, any(entry.get("is_p2p") for entry in entries))
-
-
-def _header(launch: str) -> dict[str, Any]:
-    rank, world = _rank()
-    return {
-        "host": socket.gethostname(),
-        "rank": rank,
-        "world": world,
-        "local_rank": _local_rank(),
-        "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        "launch": launch,
-        "pids": whose_pids(),
-        "versions": _versions(),
-    }
-
-
-def _launch() -> str:
-    """A word that identifies this launch, the same on all ranks if they share a store.
-
-    The first rank to call this decides: each node may have been given a word of its own, as when
-    `torchrun` is started by hand on every node.
-    """
-    import torch.distributed as dist
-
-    word = _word()
-    if not (dist.is_available() and dist.is_initialized()):
-        return word
-    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
-    try:  # the store of the rendezvous: no collective is needed and no rank waits for another
-        return str(store.compare_set("dsprof/launch", "", word or uuid.uuid4().hex).decode())
-    except RuntimeError:  # a store that does not support this, or that is closed
-        return word
-
-
-def _word() -> str:
-    names = ("DSPROF_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-    words = [os.environ[name] for name in names if os.environ.get(name, "none") != "none"]
-    return words[0] if words else ""
-
-
-def _local_rank() -> int:
-    """The rank within this host; `srun` has its own variable for it."""
-    return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
-
-
-def _rank() -> tuple[int, int]:
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the libraries that are already imported. Attaching never imports any of them."""
-    found = {}
-    for name in ("torch", "deepspeed", "transformers", "accelerate"):
-        module = sys.modules.get(name)
-        if module is not None:
-            found[name] = str(getattr(module, "__version__", ""))
-    return found | {"python": ".".join(map(str, sys.version_info[:3]))}
 
 
 _RECORDERS: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What a process was given, as its recording tells it."""
+"""What the header of a recording says of its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from dsprof.hook import surroundings
+from dsprof.hook.header import environment
 
 
 def test_variables_that_are_set_threads_and_cores_are_told(
@@ -20,11 +20,11 @@ def test_variables_that_are_set_threads_and_cores_are_told(
         monkeypatch.setenv(name, value)
     for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"):
         monkeypatch.delenv(name, raising=False)
-    assert surroundings.config() == {
+    assert environment() == {
         "env.OMP_NUM_THREADS": "3",
         "cpu_threads": torch.get_num_threads(),
         "cpu_cores": len(os.sched_getaffinity(0)),
         "local_ranks": 2,
     }
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
-    assert "local_ranks" not in surroundings.config()
+    assert "local_ranks" not in environment()
