@@ -46,7 +46,11 @@ class Recorder:
         guard.who = f"dsprof: rank {header['rank']}"
         self.writer = Writer.create(folder, header)
         self.patches = Patches()
-        self.gpu = Gpu.found(self.writer, folder)
+        try:
+            self.gpu = Gpu.found(self.writer, folder)
+        except BaseException:  # of a driver: nothing is recorded, and nobody else has the file
+            self.writer.close()
+            raise
         self.timeline = self.gpu.timeline if self.gpu else Timeline(self.writer)
         self.collectives = self.gpu.collectives if self.gpu else Collectives(self.timeline)
         host = None if header["local_rank"] else Host()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.recording import Recording
 from dsprof.run import load
 from tests.hook.rows import Rows, folder
 
@@ -17,6 +18,7 @@ pytest.importorskip("torch")
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from dsprof.hook import gpu
 from dsprof.hook.guard import Guard
 from dsprof.hook.recorder import Recorder
 
@@ -71,6 +73,23 @@ def test_the_flight_recorders_of_nccl_and_of_all_others_are_added_up(
     recorder.close()
     config = folder(tmp_path)[0].config
     assert (config["collectives_seen"], config["collectives_issued"]) == (5, 7)
+
+
+def test_a_recording_that_cannot_begin_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its process would seem to die at its end, and the file stays open until then."""
+
+    def fails() -> None:
+        raise RuntimeError("the driver does not answer")
+
+    monkeypatch.setattr(gpu, "device", fails)
+    with pytest.raises(RuntimeError, match="does not answer"):
+        Recorder(tmp_path, {}, Guard())
+    (recording,) = map(Recording, tmp_path.glob("*.dsprof"))
+    recording.follow()
+    assert recording.ended
+    recording.close()
 
 
 def _dumped(entries: list[Any], **_: Any) -> str:
