@@ -50,12 +50,13 @@ def join(pids: Iterable[int], out: str | os.PathLike[str], *, leave: bool = Fals
     """
     ranks = list(dict.fromkeys(rank for pid in pids for rank in _ranks_of(pid)))
     folder = Path(out).absolute()
+    launch, launch_of_trainers = uuid.uuid4().hex, uuid.uuid4().hex
     try:
         made = _made(folder, (PROC / str(ranks[0].pid)).stat().st_uid)
-        well, workers = _asked(ranks, folder, launch := uuid.uuid4().hex, leave=leave)
-        trainers = dict.fromkeys(_rank(trainer_of(one.pid)) for one in workers)
+        well, workers = _asked(ranks, folder, launch, leave=leave)
+        trainers = list(dict.fromkeys(_rank(trainer_of(one.pid)) for one in workers))
         if trainers:
-            well += _asked(list(trainers), folder, launch := uuid.uuid4().hex, leave=leave)[0]
+            well += _asked(trainers, folder, launch_of_trainers, leave=leave)[0]
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(
@@ -65,10 +66,11 @@ def join(pids: Iterable[int], out: str | os.PathLike[str], *, leave: bool = Fals
         if well:
             tell(f"dsprof: {_many(well)} no longer recorded")
     elif _follow(well, folder):
-        _clean(folder / FOLDER, launch)
-    for one in reversed(made):
+        for one in (launch, launch_of_trainers):
+            _clean(folder / FOLDER, one)
+    for new in reversed(made):
         with suppress(OSError):  # it holds something
-            one.rmdir()
+            new.rmdir()
     return len(well) == len(ranks) - len(workers) + len(trainers)
 
 

@@ -22,6 +22,7 @@ from dsprof.hook import join as joining
 from dsprof.hook.injection import run_lines, state_of
 from dsprof.hook.join import join
 from dsprof.hook.ranks import ranks_below
+from dsprof.recording.launches import FOLDER
 from tests.hook.forked import free_port
 from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, interpreter, run
 from tests.hook.pythons import python
@@ -175,9 +176,11 @@ def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches
         pid = job.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         for named in (pid, int(children[-1])):
-            assert join([named], job.out / f"run-{named}")
+            out = job.out / f"run-{named}"
+            assert join([named], out)
             assert capsys.readouterr().err.startswith(f"dsprof: process {pid} is recorded: ")
-            assert join([named], job.out / f"run-{named}", leave=True)
+            assert not list(out.glob(f"{FOLDER}/*"))  # what they told each other
+            assert join([named], out, leave=True)
             capsys.readouterr()
         assert len(job.end()) == 1
 
