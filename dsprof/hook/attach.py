@@ -46,8 +46,7 @@ class Handle:
     @property
     def folder(self) -> str | None:
         """The run's folder; None if nothing is being recorded."""
-        recorder = _active.recorder
-        return str(recorder.folder) if recorder else None
+        return recorded_in()
 
     def may_begin(self, one: Any) -> bool:
         """Whether an engine, or what an optimizer trains, may be recorded from now on: all ranks

@@ -105,11 +105,13 @@ class Backward:
         from torch import is_grad_enabled
 
         inside = bool(self.timeline.stack)
-        hook = parts.guard(also or _nothing if inside else partial(self._reached, parts, also))
+        action = also if inside else partial(self._reached, parts, also)
         tensors = list(islice(tensors_in(output), MOST_OUTPUTS))
-        for tensor in tensors:
-            if tensor.requires_grad and not tensor.is_leaf:
-                tensor.register_hook(hook)
+        if action is not None:
+            hook = parts.guard(action)
+            for tensor in tensors:
+                if tensor.requires_grad and not tensor.is_leaf:
+                    tensor.register_hook(hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
     def _of_loss(self, args: Any, kwargs: Any) -> bool:
@@ -287,7 +289,3 @@ def _kept(loss: Loss) -> Loss:
     value = loss.value
     is_read = getattr(value, "is_cpu", False) and value.numel() == 1
     return loss._replace(value=value.detach().clone() if is_read else None)
-
-
-def _nothing(gradient: Any) -> None:
-    """Does nothing: the hook for the gradient of a model inside another one."""

@@ -17,7 +17,7 @@ from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
 
 _LISTENING: Final[list[Compiling]] = []  # the `Compiling` of the current recording, if there is one
-_WATCHED: Final = "_steps_for_dsprof"  # set on functions that `stepping` has already wrapped
+_WATCHED: Final = "_steps_for_dsprof"  # set on functions that `see_steps` has already wrapped
 
 
 class Compiling:
@@ -62,7 +62,7 @@ class Compiling:
     def _made(self, given: Any, made: Any) -> Any:
         for parts in self.models.values():
             made = parts.compiled(given, made)
-        return stepping(given, made)
+        return see_steps(given, made)
 
     def _begin(self, step: Phase, args: Any, kwargs: Any) -> Frame | None:
         """Begin the phase `step` for a function that only steps optimizers.
@@ -95,7 +95,7 @@ def held_if_compiled(patches: Patches) -> None:
         patches.hold()
 
 
-def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> Any:
+def see_steps(given: Any, made: Any, also: Callable[[], Any] | None = None) -> Any:
     """`made`, which `torch.compile` returned for `given`, extended by a look at the optimizers that
     stepped in each call; then `also` is called. Unchanged if it cannot step an optimizer.
 

@@ -41,7 +41,7 @@ class Alive(NamedTuple):
 
 
 @contextmanager
-def told(folder: Path, launch: str) -> Iterator[None]:
+def watching(folder: Path, launch: str) -> Iterator[None]:
     """While this is open, write down the deaths of this launch's recorded processes on
     this host.
     """
@@ -68,9 +68,9 @@ def _watch(folder: Path, launch: str, over: int) -> None:
     while not last:
         for descriptor in _met(folder, launch, seen, alive):
             poll.register(descriptor, select.POLLIN)
-        told = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]
-        last = over in told
-        for descriptor in told:
+        ready = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]
+        last = over in ready
+        for descriptor in ready:
             if descriptor == over:
                 continue
             pid, recordings = alive.pop(descriptor)

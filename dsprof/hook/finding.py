@@ -138,17 +138,17 @@ class Search:
 
     def _torch(self, torch: ModuleType) -> None:
         """Find models under DDP, and at each optimizer's first step the model that it trains."""
-        from dsprof.hook.compiling import stepping
+        from dsprof.hook.compiling import see_steps
         from dsprof.hook.parts import unless_compiling
 
         compiled, stepped = self.guard(self._compiled), self.guard(self._stepped)
-        made_to_step, look = self.guard(stepping), self.guard(self._look)
+        seen, look = self.guard(see_steps), self.guard(self._look)
 
         def compiling(raw: Call) -> Call:
             def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
                 faster = raw(model, *args, **kwargs)
                 compiled(model, faster)
-                made = made_to_step(model, faster, look)
+                made = seen(model, faster, look)
                 return faster if made is None else made
 
             return compile_

@@ -55,12 +55,14 @@ class Functional:
             packet = getattr(torch.ops._c10d_functional, name, None)  # noqa: SLF001
             if packet is not None:
                 raw = type(packet).__call__
-                timed = self._waiting(raw, guard) if name in _WAITS else self._issuing(raw, guard)
+                if name in _WAITS:
+                    timed = self._waiting(raw, guard)
+                else:
+                    timed = self._issuing(Operation(name, 0), raw, guard)
                 _give_class(packet, timed, patches)
 
-    def _issuing(self, raw: Call, guard: Guard) -> Call:
-        operations = {name: Operation(name, 0) for name in _OPERATIONS}
-        issuing = guard.behind(raw, self._issued, operations)
+    def _issuing(self, operation: Operation, raw: Call, guard: Guard) -> Call:
+        issuing = guard.behind(raw, self._issued, operation)
         is_eager, begins = self._is_eager, guard(self.collectives.wait_begins)
 
         def call(packet: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -81,8 +83,8 @@ class Functional:
 
         return call
 
-    def _issued(self, operations: dict[str, Operation], packet: Any, args: Any, *call: Any) -> None:
-        _, gave, begin = call
+    def _issued(self, operation: Operation, _: Any, args: Any, *call: Any) -> None:
+        gave, begin = call[1:]
         given = args[0] if isinstance(args[0], list | tuple) else args[:1]
         first = _first(gave)
         if type(first) is not self._tensor or not all(map(self._is_plain, given)):
@@ -92,7 +94,7 @@ class Functional:
             self._closing.append(self._forget)
         work = self._works[self._storage(first)] = object()
         begin = max(begin, self._waited)  # a wait for its inputs may have been part of the call
-        self.collectives.issued(operations[packet.__name__], group, args, {}, work, begin)
+        self.collectives.issued(operation, group, args, {}, work, begin)
 
     def _is_plain(self, tensor: Any) -> bool:
         kind = type(tensor)

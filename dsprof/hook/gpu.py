@@ -30,8 +30,7 @@ class Gpu:
         self.collectives = DeviceCollectives(self.timeline)
         unnamed = told.number if told.uuid is None else None
         self._sampler = Sampler(writer, folder, self._step, unnamed=unnamed)
-        writer.config("gpu_memory_bytes", told.memory)
-        writer.config("gpu_model", told.model)
+        _tell(told, writer)
         if told.uuid:
             writer.config("gpu", told.uuid)
 
@@ -93,6 +92,10 @@ def came_late(writer: Writer) -> bool:
     if told is None:
         return False
     writer.config("gpu", told.uuid or f"device {told.number}")
+    _tell(told, writer)
+    return True
+
+
+def _tell(told: Device, writer: Writer) -> None:
     writer.config("gpu_memory_bytes", told.memory)
     writer.config("gpu_model", told.model)
-    return True

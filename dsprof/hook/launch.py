@@ -60,7 +60,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     environment = prepare(out, os.environ, launch)
     folder = Path(out)
     before, since = _recordings(folder), time.time()
-    with _started(command, environment) as process, deaths.told(folder, launch):
+    with _started(command, environment) as process, deaths.watching(folder, launch):
         code = _code_of(process)
     launches.end(out, launch, code)
     if not _is_recorded(folder, before, since):

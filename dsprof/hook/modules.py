@@ -35,10 +35,10 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     sizes.tell(inner, parts)
     parts.model = weakref.ref(model)
     backward.add(parts)
-    parts.steps = Steps(parts, _stepping(optimizer))
+    parts.steps = Steps(parts, _unwrapped(optimizer))
 
 
-def _stepping(optimizer: Any) -> Any:
+def _unwrapped(optimizer: Any) -> Any:
     """The optimizer that really steps. A wrapper such as accelerate's, or PyTorch's own
     `PostLocalSGDOptimizer`, is an Optimizer by class only and has no hooks of its own.
     """

@@ -299,7 +299,7 @@ class _Stepping:
         self.metrics.aside, self.evaluated = False, True
         self._resume()
 
-    def _pause(self, *_: Any) -> None:
+    def _pause(self) -> None:
         frame, self.frame = self.frame, None
         self.timeline.leave(frame)
 

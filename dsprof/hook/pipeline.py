@@ -32,11 +32,12 @@ INSTRUCTIONS: Final = {
 def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     """Record `engine` by replacing its map of instructions with one of timed functions."""
     parts = parts_of(engine, recorder, patches)
-    timed_map = {}
     evaluation = parts.timeline.phase("evaluation", Class.OTHER)
-    for instruction, function in engine._INSTRUCTION_MAP.items():  # noqa: SLF001
-        timed_map[instruction] = _instruction(instruction.__name__, function, parts, evaluation)
-    patches.value(engine, "_INSTRUCTION_MAP", timed_map)
+    timed = {
+        instruction: _instruction(instruction.__name__, function, parts, evaluation)
+        for instruction, function in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
+    }
+    patches.value(engine, "_INSTRUCTION_MAP", timed)
     parts.span(engine, "eval_batch", "evaluation", Class.OTHER)
     parts.optimizer(engine.optimizer, "step/optimizer_step")
     _close_after(engine, parts)

@@ -23,9 +23,10 @@ class Reentrant:
         from torch.utils.checkpoint import CheckpointFunction
 
         self.backward, self._guard = backward, recorder.guard
-        guard = recorder.guard
         recorder.patches.of_class(
-            CheckpointFunction, "forward", lambda raw: guard.around(raw, self._begin, self._end)
+            CheckpointFunction,
+            "forward",
+            lambda raw: self._guard.around(raw, self._begin, self._end),
         )
         recorder.patches.method(torch.autograd, "backward", self._around)
 

@@ -58,7 +58,7 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
     here = socket.gethostname()
     for odd in (2**70, -1):  # no process can have that number
         Writer.create(tmp_path, {"rank": 9, "launch": "ours", "host": here, "pid": odd}).close()
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         ranks = [
             rank(tmp_path, 0, "ours", here),
             rank(tmp_path, 1, "ours", here),
@@ -82,7 +82,7 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
 def test_the_code_that_a_rank_exited_with_is_told(tmp_path: Path) -> None:
     (tmp_path / launches.FOLDER).mkdir()
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         ranks = [rank(tmp_path, number, "ours", socket.gethostname()) for number in range(2)]
         time.sleep(10 * deaths.TURN)
         for code, (process, _) in zip((0, 7), ranks, strict=True):
@@ -121,7 +121,7 @@ def test_a_recording_that_is_being_made_is_looked_at_again(tmp_path: Path) -> No
     assert process.stdout is not None
     meta = {"rank": 0, "launch": "ours", "host": socket.gethostname(), "pid": process.pid}
     (tmp_path / "made").write_bytes(pack_header(meta))
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         assert process.stdout.readline() == "open\n"
         time.sleep(3 * deaths.TURN)
         process.stdin.write("\n")
@@ -143,7 +143,7 @@ def test_another_process_that_has_the_number_here_is_not_the_recorded_one(tmp_pa
     other = subprocess.Popen(["sleep", "60"])
     header = {"rank": 0, "launch": "ours", "host": socket.gethostname(), "pid": other.pid}
     writer = Writer.create(tmp_path, header)
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         time.sleep(3 * deaths.TURN)
         other.kill()
         time.sleep(2 * deaths.TURN)
@@ -192,7 +192,7 @@ def test_a_process_that_writes_many_files_is_watched_by_one_descriptor(tmp_path:
     assert process.stdin is not None
     assert process.stdout is not None
     written, held = [], []
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         for word in ("on", "on", "over", "on", "over"):
             process.stdin.write(f"{word}\n")
             process.stdin.flush()
@@ -221,7 +221,7 @@ def test_the_watch_ends_with_its_command_and_not_at_its_next_look(
 ) -> None:
     monkeypatch.setattr(deaths, "TURN", 20.0)
     before = threading.active_count()
-    with deaths.told(tmp_path, "ours"):
+    with deaths.watching(tmp_path, "ours"):
         time.sleep(0.2)  # until it waits
         begin = time.monotonic()
     assert threading.active_count() == before
