@@ -120,6 +120,8 @@ class Feed:
             log.stream.close()
         for folder in self._folders.values():
             folder.close()
+        for name in list(self._pasts):
+            self._forget_past(name)
 
     def _look(self) -> None:
         """Find what has appeared under the paths."""
@@ -236,7 +238,7 @@ class Feed:
         left = self.jobs.leave(self.logs, self._grown)
         for name in left:
             self.logs.pop(name).stream.close()
-            self._pasts.pop(name, None)
+            self._forget_past(name)
         if left:
             self._store.forget(left)
 
@@ -250,10 +252,15 @@ class Feed:
                     self._store.add(table, past=True)
                     new = True
             if past.done:
-                del self._pasts[name]
+                self._forget_past(name)
                 if isinstance(past, LogPast) and past.goes_on is not None:
                     self._join(name, past.goes_on)
         return new
+
+    def _forget_past(self, name: str) -> None:
+        past = self._pasts.pop(name, None)
+        if past:
+            past.close()
 
     def _join(self, name: str, segment: int) -> None:
         """A log's end goes on with a launch of its past; beside others it counts no launches."""

@@ -41,6 +41,9 @@ class Past(Protocol):
     def read(self, until: float) -> Iterator[pa.Table]:
         """Events, until that moment of `time.monotonic()`."""
 
+    def close(self) -> None:
+        """Read no more."""
+
 
 class LogPast:
     """Of a large log: first its lines are counted, which the `tail` is told, then it is read."""
@@ -64,6 +67,10 @@ class LogPast:
                 yield from self._read()
             else:
                 self._count_on()
+
+    def close(self) -> None:
+        self._count.close()
+        self._log.stream.close()
 
     def _count_on(self) -> None:
         data = np.frombuffer(self._count.read(_COUNTED), np.uint8)
@@ -113,7 +120,9 @@ class RecordingPast:
                 yield self._recording.events(replace(portion, rows=rows))
             else:
                 self.done, self.left = True, 0
-                self._recording.close()
+
+    def close(self) -> None:
+        self._recording.close()
 
     def _before(self, portion: Portion) -> bytes:
         """The rows before the border. Once its file is gone, those kept may be of later ones."""

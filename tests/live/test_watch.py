@@ -512,6 +512,35 @@ def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     assert watch.run().steps["seconds"].tolist() == whole.run().steps["seconds"].tolist()
 
 
+def open_files(folder: Path) -> list[str]:
+    """Names of the files in a folder that this process has open to read, one a descriptor."""
+    held = [fd.resolve() for fd in Path("/proc/self/fd").iterdir()]
+    return sorted(file.name for file in held if file.parent == folder)
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
+def test_of_what_was_before_no_file_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    job = Job(tmp_path, 1)
+    job.run(200)
+    job.close()
+    (tmp_path / "run.log").write_bytes(b"".join(map(step_line, range(1, 1_001))))
+    files = [next(tmp_path.glob("*.dsprof")).name, "run.log"]
+    monkeypatch.setattr(feed, "LARGE", 40_000)
+    monkeypatch.setattr(feed, "TAIL", 20_000)
+    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    watch = Watch([str(tmp_path)])
+    watch.read(0.0)
+    assert watch.feed.behind
+    while read and watch.feed.behind:
+        watch.read()
+    if read:
+        assert open_files(tmp_path) == files
+    watch.close()
+    assert open_files(tmp_path) == []
+
+
 def test_recordings_are_at_their_ends_before_the_last_steps_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
