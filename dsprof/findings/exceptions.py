@@ -107,6 +107,13 @@ _BY_TEXT: Final = {
         "DeepSpeed before 0.16, or newer ones of the others",
         "a trainer called no_sync where it accumulates, which ZeRO 2 and 3 refuse since 0.16",
     ),
+    "still have inflight params": Advice(
+        "DeepSpeed",
+        "",
+        "0.15.3 or newer; until then zero_optimization.stage3_prefetch_bucket_size 0",
+        "parameters were fetched ahead for a module that did not run this time: other modules ran "
+        "than before, which newer ones allow",
+    ),
     "'numactl'": Advice(
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),

@@ -27,6 +27,11 @@ from tests.loaded import run_of_text
             "false",
         ),
         (
+            "RuntimeError: still have inflight params [{'id': 57, 'status': 'INFLIGHT'}]",
+            "DeepSpeed",
+            "0.15.3 or newer; until then zero_optimization.stage3_prefetch_bucket_size 0",
+        ),
+        (
             "FileNotFoundError: [Errno 2] No such file or directory: 'numactl'",
             "--bind_cores_to_rank",
             "left out, or numactl installed",
