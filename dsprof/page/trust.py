@@ -80,14 +80,17 @@ def _name(kind: object) -> str:
 
 
 def _problem_table(problems: pd.DataFrame) -> Table:
-    """One row per problem; those that differ in nothing but a number and the rank share one."""
+    """One row per problem; those that differ in nothing but a number and the rank share one, unless
+    the number is the code of an exit.
+    """
     cause = problems["root_cause"].fillna(False).astype(bool)
     weight = problems["severity"].astype(str).map(GRAVITY)
     shape = problems["text"].fillna("").astype(str).str.replace(r"\d+", "#", regex=True)
     kind = problems["kind"].astype(str)
     launch = problems["segment"].fillna(0).astype(int)
-    alike: dict[tuple[bool, float, int, str, str], list[int]] = {}
-    for at, key in enumerate(zip(~cause, weight, launch, kind, shape, strict=True)):
+    code = problems["value"].fillna(0.0)
+    alike: dict[tuple[bool, float, int, str, str, float], list[int]] = {}
+    for at, key in enumerate(zip(~cause, weight, launch, kind, shape, code, strict=True)):
         alike.setdefault(key, []).append(at)
     order = sorted(alike.items(), key=lambda item: (*item[0][:2], item[1][0]))
     many = len(launch.unique()) > 1

@@ -38,15 +38,16 @@ def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
 
 
 def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
-    """The first of every kind of problem, and how many more there are of it."""
+    """The first of every kind of problem, and how many more there are of it. Exits with different
+    codes are of different kinds.
+    """
     if problems.empty:
         return []
     rows = columns(11)
     told = by_weight(problems)
-    kinds = told.groupby(["kind", "root_cause"], observed=True, sort=False)
-    firsts = told.assign(same=kinds["kind"].transform("size")).drop_duplicates(
-        ["kind", "root_cause"]
-    )
+    of_one = ["kind", "root_cause", "value"]
+    kinds = told.groupby(of_one, observed=True, sort=False, dropna=False)
+    firsts = told.assign(same=kinds["kind"].transform("size")).drop_duplicates(of_one)
     for _, row in firsts.head(_PROBLEMS).iterrows():
         first = words.known(row["root_cause"]) and bool(row["root_cause"])
         label = "first cause" if first else str(row["severity"])

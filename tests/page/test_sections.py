@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from dsprof.run import from_events
 from tests.live.jobs import Job
 from tests.loaded import sample
 from tests.page.runs import events_of, made, with_rows
+from tests.text.said import shown
 
 WHY = ("no timer", "no memory", "no timer")
 
@@ -167,6 +169,20 @@ def test_the_caption_of_problems_says_what_its_marks_and_its_axis_are() -> None:
         "Problems over the lines of the source, a row per rank. "
         "Diamond: critical, triangle: warning, star: first cause."
     )
+
+
+def test_exits_with_different_codes_share_no_row() -> None:
+    exits = [
+        {"kind": "problem", "name": "exit", "value": code, "line": line}
+        | {"text": f"exits with return code = {code}"}
+        for line, code in ((50, -6), (51, -9), (52, -9))
+    ]
+    run = with_rows(made(3), *exits)
+    rows = problem_section(run).tables[0].rows
+    assert [row[2].text for row in rows] == ["1", "2"]
+    text = shown(run)
+    assert re.search(r"return code = -9 .*and 1 more of the kind", text)
+    assert not re.search(r"return code = -6 .*and \d+ more", text)
 
 
 def test_severities_are_called_on_the_page_as_everywhere_else() -> None:
