@@ -63,6 +63,7 @@ class Kinds:
     starts: np.ndarray  # a launch begins
     stepped: np.ndarray  # shows that steps were made
     calls: np.ndarray  # tells of communication by itself, not in a timer
+    losses: np.ndarray  # a loss that a loop prints beside the lines of steps
     failed: np.ndarray  # shows that a launch went wrong
     over: np.ndarray  # shows that a training is over
     left_out: np.ndarray  # stands for lines that somebody left out
@@ -142,6 +143,9 @@ class Kinds:
             starts=starts,
             stepped=own | (timer & ~once) | after,
             calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
+            losses=per_pattern(
+                lambda p: p.place == "before" and any(row.name == "loss" for row in p.rows)
+            ),
             failed=per_pattern(goes_wrong),
             over=per_pattern(is_summary),
             left_out=per_pattern(lambda p: any(row.name == "left_out" for row in p.rows)),

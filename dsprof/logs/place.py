@@ -16,6 +16,7 @@ import numpy as np
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bare import number_bare, said_again
+from dsprof.logs.behind import behind_marks
 from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of, those
 from dsprof.logs.launches import engines_of, late_marks, segments_of, trainings_of
 
@@ -136,10 +137,16 @@ def _place_launch(  # noqa: PLR0917  # parallel
     before = those(launch, kinds.before[launch])
     for closing in ranks:  # the leading rank's close all lines; then other ranks' close theirs
         mine = before if closing is ranks[0] else before[who[before] == who[closing[-1]]]
-        closes = np.sort(np.concatenate([births, closing if len(closing) else real]))
+        ends_of = closing if len(closing) else real
+        closes = np.sort(np.concatenate([births, ends_of]))
         _take_next(mine, closes, placed, open_end=bool(len(closing)))
         _spread(mine[kinds.calls[mine]], closes, kinds, placed)
-    _take_last(those(launch, kinds.after[launch]), real, placed)
+        losses = mine[kinds.losses[mine]]
+        _take_same(*behind_marks(losses, source.pattern, ends_of, placed.step), placed)
+    after = those(launch, kinds.after[launch])
+    _take_last(after, real, placed)
+    if not len(births):
+        _take_lost(after, source.pattern, real, placed)
     placed.steps[those(launch, kinds.sums[launch] == 1)] = 1
     _take_windows(those(launch, kinds.sums[launch] == 2), real, placed)
 
@@ -266,11 +273,15 @@ def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open
     index = np.searchsorted(closing, records)
     inside = index < len(closing)
     target = closing[index[inside]]
-    placed.step[records[inside]] = placed.step[target]
-    placed.engine[records[inside]] = placed.engine[target]
+    _take_same(records[inside], target, placed)
     last = placed.step[closing[-1]]
     if open_end and last > 0:  # a step whose end the log lacks
         placed.step[records[~inside]] = last + 1
+
+
+def _take_same(records: np.ndarray, as_those: np.ndarray, placed: Placed) -> None:
+    placed.step[records] = placed.step[as_those]
+    placed.engine[records] = placed.engine[as_those]
 
 
 def _spread(calls: np.ndarray, closing: np.ndarray, kinds: Kinds, placed: Placed) -> None:
@@ -300,9 +311,23 @@ def _take_last(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
     index = np.searchsorted(real, records) - 1
     known = index >= 0
     target = real[index[known]]
-    placed.step[records[known]] = placed.step[target]
-    placed.engine[records[known]] = placed.engine[target]
+    _take_same(records[known], target, placed)
     placed.steps[records[known]] = placed.steps[target]
+
+
+def _take_lost(records: np.ndarray, pattern: np.ndarray, real: np.ndarray, placed: Placed) -> None:
+    """Records of a source that begins right behind a mark: of a pattern that stands behind every
+    mark, the one before the first is of the step that would have been marked before.
+    """
+    ahead = records[: np.searchsorted(records, real[0])] if len(real) > 1 else records[:0]
+    for one in np.unique(pattern[ahead]):
+        (*more, last) = ahead[pattern[ahead] == one]
+        turns = np.diff(np.searchsorted(records[pattern[records] == one], real))
+        step = placed.step[real[0]] - placed.steps[real[0]]
+        if not more and (turns == 1).all() and step > 0:
+            placed.step[last] = step
+            placed.steps[last] = placed.steps[real[0]]
+            placed.engine[last] = placed.engine[real[0]]
 
 
 def _take_windows(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:

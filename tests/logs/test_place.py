@@ -352,6 +352,33 @@ def test_an_overflow_belongs_to_the_step_that_it_spoils() -> None:
     assert [row["step"] for row in rows(text, name="overflow")] == [2]
 
 
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_loss_that_a_loop_prints_when_its_step_is_over_is_not_of_the_next_mark(
+    *, behind: bool
+) -> None:
+    """That of step 10 stands behind the line of step 10, if the loop prints when it is over."""
+    text = b""
+    for turn in range(1, 31):
+        own = mark(turn) if turn % 10 == 0 else b""
+        line = b"step: %d, loss: 2.5\n" % turn
+        text += own + line if behind else line + own
+    assert steps(text, "loss") == [10] * 10 + [20] * 10 + [30] * 10
+    assert steps(text, "skipped") == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("marks", "told"), [([20, 30], [10, 20, 30]), ([20], [None, 20]), ([10, 20], [None, 10, 20])]
+)
+def test_a_rate_in_front_of_the_first_mark_is_of_the_one_that_was_cut_off(
+    marks: list[int], told: list[int | None]
+) -> None:
+    rate = b"epoch=0/micro_step=1/global_step=1, RunningAvgSamplesPerSec=2.5, "
+    rate = PFX + rate + b"CurrSamplesPerSec=2.25, MemAllocated=1.0GB, MaxMemAllocated=2.0GB\n"
+    text = rate + b"".join(mark(step) + rate for step in marks)
+    assert steps(text, "samples_per_second") == told
+    assert steps(mark(0) + text, "samples_per_second")[0] is None
+
+
 def test_ranks_and_hosts_are_placed_each_for_itself() -> None:
     text = b"".join(
         b"worker-%d: " % host + mark(n) + b"worker-%d: " % host + GLOBAL % n
