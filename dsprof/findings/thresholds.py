@@ -165,6 +165,8 @@ SLOWDOWN_CHANCE: Final = 0.05
 SLOWDOWN_BEGUN: Final = 0.10
 #: Above the old level by less than this part of the rise: the slowdown is over.
 SLOWDOWN_RECOVERED: Final = 0.50
+#: So many times what a step took before is told of the last ones, however few are timed.
+MUCH_SLOWER: Final = 3.0
 
 #: Seconds of waiting for a process that DeepSpeed's launcher ends: up to the first it was dead
 #: already, from the second on it was not.

@@ -10,6 +10,7 @@ from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.lately import lately
 from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
@@ -40,6 +41,7 @@ def no_timers(facts: Facts) -> Finding:
         (f"{_PEAKS}." if rate > 0 else "")
         if seconds
         else _mean_of_training(facts)
+        or _by_rate(facts)
         or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
     )
     lacking = _lacking(facts)
@@ -50,7 +52,7 @@ def no_timers(facts: Facts) -> Finding:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{_how_long(seconds, rate, unlike)} is {_how_unknown(facts, lacking)}",
+        title=f"{_how_long(facts, rate, unlike)} is {_how_unknown(facts, lacking)}",
         summary=(_said_of_unlike(unlike) + known).strip(),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
@@ -95,10 +97,14 @@ def _said_of_unlike(unlike: Unlike | None) -> str:
     )
 
 
-def _how_long(seconds: float | None, rate: float, unlike: Unlike | None) -> str:
+def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     """What is known of a step's length, and that more is asked for. `rate`: in TFLOP/s of a GPU."""
+    seconds = facts.step_seconds
     if not seconds:
         return "Where the time of a step goes"
+    slower = lately(facts)
+    if slower is not None:
+        return f"{slower}; where that goes"
     if unlike is not None:
         several = unlike.timed > 1
         those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
@@ -162,6 +168,27 @@ def _mean_of_training(facts: Facts) -> str:
         f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but not how long any "
         "single step takes."
     )
+
+
+#: Rates that belong to no single step: stated before the first line that numbers one, or a mean.
+_RATES: Final = {"samples_per_second_mean": " in the mean so far", "samples_per_second": " once"}
+
+
+def _by_rate(facts: Facts) -> str:
+    """How long a step takes by a rate that is of no single step, where its batch is known."""
+    batch = facts.run.config.get("train_batch_size")
+    if not isinstance(batch, int | float) or not batch > 0:
+        return ""
+    told = facts.run.told
+    for name, when in _RATES.items():
+        rates = told.loc[(told["name"] == name) & (told["value"] > 0), "value"]
+        if len(rates):
+            rate, takes = rates.iloc[-1], format_seconds(batch / rates.iloc[-1])
+            return (
+                f"It states {format_count(rate)} samples/s{when}: by that a step, of "
+                f"{format_count(batch)} samples, takes {takes}, but none is timed alone."
+            )
+    return ""
 
 
 def _of_which(facts: Facts) -> str:

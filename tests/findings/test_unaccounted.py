@@ -298,6 +298,20 @@ def test_a_log_that_times_nothing_at_all_says_so() -> None:
     assert found.summary.startswith("Nor does this log say how long a step takes.")
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "when"),
+    [("samples_per_second_mean", 8, "in the mean so far"), ("samples_per_second", None, "once")],
+)
+def test_a_rate_that_is_of_no_single_step_says_how_long_one_takes(
+    name: str, step: int | None, when: str
+) -> None:
+    run = run_of([metric("loss", 8, 1.0), metric(name, step, 16.0)], train_batch_size=64)
+    found = one(run, "unaccounted-time")
+    assert found.summary.startswith(
+        f"It states 16 samples/s {when}: by that a step, of 64 samples, takes 4.00 s,"
+    )
+
+
 def test_a_lone_bar_says_how_long_steps_took_but_of_no_single_one() -> None:
     told = "{'loss': 1.5, 'epoch': 0.01}\n  0%|   | 33/80332 [11:22<428:46:31, 19.22s/it]"
     found = one(run_of_text(told + "{'loss': 1.25, 'epoch': 0.02}\n"), "unaccounted-time")
@@ -320,6 +334,32 @@ def test_a_step_that_is_unlike_all_that_its_bar_counts_is_not_passed_off_for_a_u
     found = one(run_of_text(*bars), "unaccounted-time")
     assert found.title.startswith(said)
     assert ("how long a usual step takes is unknown" in found.summary) == said.startswith("The")
+
+
+@pytest.mark.parametrize(
+    ("took", "said"),
+    [
+        ([2.0] * 10 + [12.0, 13.0, 12.5], "The last 3 steps took 12.5 s each, after 2.00 s up to"),
+        ([12.0] * 3 + [2.0] * 10, "A step takes"),  # a slow start
+        ([2.0] * 10 + [12.0, 13.0, 12.5, 2.0], "A step takes"),  # it recovered
+        ([2.0] * 2 + [12.0, 13.0, 12.5], "A step takes"),  # which are the usual ones?
+        ([2.0] * 10 + [12.0], "A step takes"),  # a single one, as with a save in it
+        ([2.0] * 10 + [5.0, 5.0, 5.0], "A step takes"),
+    ],
+)
+def test_the_last_steps_are_told_where_they_took_much_longer_than_all_before(
+    took: list[float], said: str
+) -> None:
+    run = run_of([metric("step_seconds", step, each) for step, each in enumerate(took, 1)])
+    assert one(run, "unaccounted-time").title.startswith(said)
+
+
+def test_a_window_of_quick_and_slow_steps_is_neither() -> None:
+    took = [(5, 5, 2.0), (10, 5, 2.0), (15, 5, 7.0), (16, 1, 12.0), (17, 1, 12.0)]
+    rows = [metric("step_seconds", step, each, steps=many) for step, many, each in took]
+    assert one(run_of(rows), "unaccounted-time").title.startswith(
+        "The last 2 steps took 12.0 s each, after 2.00 s up to step 10; where that goes is unknown"
+    )
 
 
 def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
