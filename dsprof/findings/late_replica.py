@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.cost import uneven_bubble
 from dsprof.analysis.ranks import Straggler, of_median_rank, straggler
 from dsprof.events import Class
 from dsprof.findings.facts import Facts, once, promise
@@ -26,7 +25,7 @@ from dsprof.findings.late_ranks import (
 )
 from dsprof.findings.models import other_model
 from dsprof.findings.places import place_of
-from dsprof.findings.stages import by_rank, costs_nothing, ends_later, ranks_of
+from dsprof.findings.stages import Work, ranks_of, seconds_of, work_of
 from dsprof.findings.thresholds import (
     STRAGGLER_CRITICAL,
     STRAGGLER_STEPS,
@@ -40,7 +39,6 @@ _ALIKE: Final = 0.5  # of the longest delay: so late ranks of other stages are n
 _WORTH_SAYING: Final = 0.15  # of a delay
 _Mask = npt.NDArray[np.bool_]
 _WAITING: Final = "waiting"  # stands for all phases in which a rank waits for others
-_EACH_MICRO_BATCH: Final = (Class.COMPUTE, Class.DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ class LateReplica:
         latest: how the latest of them compare with the others of their stage.
         seconds: per step by which it is longer than if they were as quick as the others of their
             stage, at least. All others wait so long.
-        within: the part of that in which all ranks, in their mean, wait for one as stages of the
-            same replica do, in sends and receives.
-        beside: the part in which they wait in collectives: as other replicas, or for its update.
+        within: seconds per step, mean over all ranks, by which they wait longer in sends and
+            receives: stages of the same replica do.
+        beside: the same in collectives: other replicas wait there, and all for a late update.
     """
 
     ranks: tuple[int, ...]
@@ -78,34 +76,36 @@ def late_replica(facts: Facts) -> LateReplica | None:
     those of a slower stage, work as long.
     """
     found = _late_in_stages(facts) if are_compared(facts) else {}
-    if not found:
+    work = work_of(facts)
+    if not found or work is None:
         return None
     stage = max(found, key=lambda one: found[one].delay)
     latest = found[stage]
     together = [one for one in found.values() if one.delay >= _ALIKE * latest.delay]
     ranks = tuple(sorted(rank for one in together for rank in one.group))
-    world = np.arange(facts.layout.world_size or 0)
-    slow, replica = np.isin(world, ranks), world % _each(facts)
-    within = np.isin(replica, replica[slow]) & ~slow
-    update = _of_update(facts, slow)
-    cost = _of_micro_batches(facts, slow) + _of_start(facts, slow) + update
+    slow = np.isin(np.arange(work.starts.size), ranks).reshape(work.starts.shape)
+    usual = Work(*(_as_others(seconds, slow) for seconds in astuple(work)))
+    cost = seconds_of(facts, work) - seconds_of(facts, usual)
     seconds = min(sum(one.delay for one in together), cost)
     if (facts.share(seconds) or 0.0) < STRAGGLER_WARNING:
         return None
-    in_sends = (1 - update / cost) * float(within.mean())
-    return LateReplica(ranks, stage, latest, seconds, in_sends, float((~slow).mean()) - in_sends)
+    more = float(np.sum(astuple(work)) - np.sum(astuple(usual))) / slow.size
+    quick = replace(usual, updates=work.updates)
+    update = (seconds_of(facts, quick) - seconds_of(facts, usual)) / cost
+    beside = seconds * float(np.where(slow.any(axis=0), update * ~slow, 1.0).mean())
+    return LateReplica(ranks, stage, latest, seconds, max(0.0, seconds - more - beside), beside)
 
 
 def waited_within(facts: Facts) -> float:
     """Seconds per step, mean over all ranks, that stages of a replica wait for its late one."""
     late = late_replica(facts)
-    return late.seconds * late.within if late else 0.0
+    return late.within if late else 0.0
 
 
 def waited_beside(facts: Facts) -> float:
     """Seconds per step, mean over all ranks, that the other replicas wait in collectives."""
     late = late_replica(facts)
-    return late.seconds * late.beside if late else 0.0
+    return late.beside if late else 0.0
 
 
 def found_replica(facts: Facts) -> list[Finding]:
@@ -203,54 +203,18 @@ def in_stages(
     return {stage: late for stage, late in found.items() if late is not None}
 
 
-def _of_micro_batches(facts: Facts, slow: _Mask) -> float:
-    """What they compute and load longer: a micro-batch waits for that on its way through all
-    stages, and the others behind it for the slowest stage of the replica.
+def _cost(facts: Facts, work: Work, slow: _Mask) -> float:
+    """By how much a step is quicker if those ranks work as long as the median other one of their
+    stage.
     """
-    stages = facts.layout.stages or 1
-    work = _summed(facts, _EACH_MICRO_BATCH).reshape(stages, -1)
-    late = slow.reshape(work.shape)
-    usual = of_median_rank(np.where(late, np.nan, work))
-    return _turn(facts, work) - _turn(facts, np.where(late, usual[:, None], work))
+    usual = Work(*(_as_others(seconds, slow) for seconds in astuple(work)))
+    return seconds_of(facts, work) - seconds_of(facts, usual)
 
 
-def _turn(facts: Facts, work: Numbers) -> float:
-    """Seconds of the slowest replica for all its micro-batches [stages x ranks]."""
-    micro_batches, chunks = facts.layout.micro_batches, facts.layout.chunks or 1
-    fill = [
-        uneven_bubble(micro_batches, own.tolist(), chunks) if micro_batches else 0.0
-        for own in work.T
-    ]
-    return float((work.max(axis=0) + fill).max())
-
-
-def _of_start(facts: Facts, slow: _Mask) -> float:
-    """What they do longer than all others between two steps, as far as that delays their first
-    micro-batch.
-    """
-    assert facts.rest is not None
-    stage, more = _beyond(facts, slow, facts.rest.median().clip(lower=0.0).sort_index().to_numpy())
-    return max(0.0, more - (costs_nothing(facts, stage) or 0.0))
-
-
-def _of_update(facts: Facts, slow: _Mask) -> float:
-    """What they update longer than all others, without what stages before theirs still run backward
-    meanwhile: these are the last to begin.
-    """
-    stage, more = _beyond(facts, slow, _summed(facts, (Class.OPTIMIZER,)))
-    return max(0.0, more - ends_later(facts, stage))
-
-
-def _beyond(facts: Facts, slow: _Mask, seconds: Numbers) -> tuple[int, float]:
-    """The stage of the longest of the `slow` ranks, and what that has beyond all others."""
-    last = int(np.where(slow, seconds, -np.inf).argmax())
-    return last // _each(facts), float(seconds[last] - seconds[~slow].max())
-
-
-def _summed(facts: Facts, classes: tuple[Class, ...]) -> Numbers:
-    """Seconds per step of each rank, in order, in all these classes."""
-    told = [one for class_ in classes if (one := by_rank(facts, class_)) is not None]
-    return np.asarray(np.sum([np.zeros(facts.layout.world_size or 0), *told], axis=0))
+def _as_others(seconds: Numbers, slow: _Mask) -> Numbers:
+    """The same, of ranks that are as the others of their stage."""
+    others = of_median_rank(np.where(slow, np.nan, seconds))
+    return np.where(slow, others[:, None], seconds)
 
 
 def _each(facts: Facts) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Finding
 from dsprof.findings.places import Place, look_at, place_of
-from dsprof.findings.stages import by_stage, costs_nothing, ranks_of
+from dsprof.findings.stages import Work, by_stage, ranks_of, seconds_of, work_of
 from dsprof.findings.thresholds import STRAGGLER_CRITICAL, STRAGGLER_WARNING, grade
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import Numbers
@@ -48,23 +48,28 @@ def late_stage(facts: Facts) -> LateStage | None:
     stage, what its input takes to come to it costs nothing, nor what a stage before it works longer
     than all behind. In any case it costs no more than each of the others waits.
     """
-    by_rank, waits = _rest(facts), by_stage(facts, Class.WAIT)
-    if by_rank is None or waits is None or calls_unseen(facts):
-        return None
-    rest = by_rank.reshape(waits.shape)
-    late = int(rest.min(axis=1).argmax())
-    update = by_stage(facts, Class.OPTIMIZER)
-    more, free = _beyond(rest, late), costs_nothing(facts, late)
-    most = more if update is None else min(more, _beyond(rest + update, late))
-    if free is None or _below(facts, most - free):
+    work, waits = work_of(facts), by_stage(facts, Class.WAIT)
+    if work is None or waits is None or facts.engine is not None or calls_unseen(facts):
+        return None  # the turns of another engine are outside of all phases of this one, too
+    late = int(work.starts.min(axis=1).argmax())
+    more = _beyond(work.starts, late)
+    most = min(more, _beyond(work.starts + work.updates, late))
+    if _below(facts, _cost(facts, work, late, most)):
         return None
     ranks = ranks_of(late, waits.shape[1])
     place = place_of(facts, ranks)
     if place is None or not place.between_steps:
         return None
     waited = float(np.delete(waits, late, axis=0).min())
-    seconds = min(min(place.share * more, most) - free, waited)
+    seconds = min(_cost(facts, work, late, min(place.share * more, most)), waited)
     return None if _below(facts, seconds) else LateStage(late, ranks, seconds, more, place)
+
+
+def _cost(facts: Facts, work: Work, late: int, seconds: float) -> float:
+    """By how much a step is quicker if that stage begins it earlier by some seconds."""
+    starts = work.starts.copy()
+    starts[late] -= seconds
+    return seconds_of(facts, work) - seconds_of(facts, replace(work, starts=starts))
 
 
 def waited_for_late_stage(facts: Facts) -> float:
@@ -115,17 +120,6 @@ def found_late(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
-
-
-def _rest(facts: Facts) -> Numbers | None:
-    """Seconds of each rank outside of all phases in the median step: what a few steps have is left
-    to `step-spikes`. None unless every rank is recorded.
-    """
-    if facts.rest is None or facts.rest.shape[1] != facts.layout.world_size:
-        return None
-    if facts.engine is not None:  # the turns of another one are outside of its phases, too
-        return None
-    return facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float)
 
 
 def _beyond(seconds: Numbers, stage: int) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.cost import bubble_seconds, saved_by_even_split
+from dsprof.analysis.schedule import seconds_of_turns
 from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.spikes import without_spikes
-from dsprof.findings.stages import alike, by_stage, slowest_stage
+from dsprof.findings.stages import alike, by_stage, each_way, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -185,7 +187,7 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
             f"{format_share(share)} of the step",
             summary=f"All {facts.layout.stages or 2} stages are recorded: what stage {stage} "
             f"computes beyond the median of the others, all of them wait for ({facts.windows})."
-            + ("" if gain else _ONE_BY_ONE),
+            + ("" if gain else _saves_nothing(facts)),
             share=share,
             seconds_per_step=excess,
             ranks=ranks,
@@ -197,19 +199,29 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
     ]
 
 
-_ONE_BY_ONE: Final = (
-    " With one micro-batch a step they compute one after the other: an even split saves nothing."
-)
+def _saves_nothing(facts: Facts) -> str:
+    many = facts.layout.micro_batches or 1
+    few = "one micro-batch" if many == 1 else f"{many} micro-batches"
+    return (
+        f" With {few} a step an even split saves nothing: a turn of one through all stages takes "
+        "as long."
+    )
 
 
 def _even_split(facts: Facts) -> float:
-    """What a split by measured time saves of a step at best: see `saved_by_even_split`."""
-    computes = by_stage(facts, Class.COMPUTE)
+    """What a split by measured time saves of a step at best.
+
+    Of interleaved stages, see `saved_by_even_split`; else by the schedule, in which one micro-batch
+    still takes a turn through all stages, and a slow first stage runs ahead meanwhile.
+    """
+    computes, both = by_stage(facts, Class.COMPUTE), each_way(facts)
     assert computes is not None
-    own = alike(computes).tolist()
-    return saved_by_even_split(
-        facts.layout.micro_batches or len(own), own, facts.layout.chunks or 1
-    )
+    micro_batches, chunks = facts.layout.micro_batches or len(computes), facts.layout.chunks or 1
+    if both is None or chunks > 1:
+        return saved_by_even_split(micro_batches, alike(computes).tolist(), chunks)
+    even = [np.full_like(seconds, seconds.mean()) for seconds in both]
+    saved = seconds_of_turns(micro_batches, *both) - seconds_of_turns(micro_batches, *even)
+    return max(0.0, round(saved, 9))  # sums in another order
 
 
 def _unexplained(facts: Facts) -> list[Finding]:

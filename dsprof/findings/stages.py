@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.schedule import last_backwards
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
 from dsprof.run.table import Numbers
@@ -29,6 +32,16 @@ def alike(stages: Numbers) -> Numbers:
     rank has beyond the others of its stage is told by `straggler-rank`.
     """
     return np.asarray(np.sort(stages, axis=1)[:, (stages.shape[1] - 1) // 2])
+
+
+def each_way(facts: Facts) -> tuple[Numbers, Numbers] | None:
+    """Seconds per step that each stage computes forward, and backward; None unless every stage is
+    recorded.
+    """
+    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
+    if forward is None or computes is None:
+        return None
+    return alike(forward), alike(computes - forward)
 
 
 def late_input(facts: Facts) -> tuple[int, float] | None:
@@ -63,28 +76,61 @@ def _input_and_work(facts: Facts) -> tuple[Numbers, Numbers] | None:
     return alike(data), alike(data + computes)
 
 
-def costs_nothing(facts: Facts, late: int) -> float | None:
-    """Seconds that a stage may begin a step later without any cost: until its first input comes,
-    and what a stage before it works longer than it and all behind. None if no forward is timed.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What each rank of a pipeline does in a step, in seconds [stages x ranks of each].
+
+    Attributes:
+        starts: before its first micro-batch, outside of all phases, in the median step.
+        forwards: of all its forwards and their input.
+        backwards: what else it computes.
+        updates: in the optimizer.
     """
+
+    starts: Numbers
+    forwards: Numbers
+    backwards: Numbers
+    updates: Numbers
+
+
+def work_of(facts: Facts) -> Work | None:
+    """None unless every rank is recorded, and it is known how many micro-batches a step has."""
     forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
-    if forward is None or computes is None:
+    if forward is None or computes is None or not facts.layout.micro_batches:
         return None
-    loads = by_stage(facts, Class.DATA)
-    data = np.zeros_like(computes) if loads is None else loads
-    coming, work = ((own + data).mean(axis=1) for own in (forward, computes))
-    longer = max(0.0, float(work[:late].max(initial=0.0) - work[late:].max()))
-    first = 1 / (facts.layout.micro_batches or 1)  # of all micro-batches; the others follow it
-    return first * float(coming[:late].sum()) + (1 - first) * longer
+    if facts.rest is None or facts.rest.shape[1] != computes.size:
+        return None
+    rest = facts.rest.median().clip(lower=0.0).sort_index().to_numpy(float)
+    loads, updates = by_stage(facts, Class.DATA), by_stage(facts, Class.OPTIMIZER)
+    none = np.zeros_like(computes)
+    return Work(
+        starts=rest.reshape(computes.shape),
+        forwards=forward + (none if loads is None else loads),
+        backwards=computes - forward,
+        updates=none if updates is None else updates,
+    )
 
 
-def ends_later(facts: Facts, stage: int) -> float:
-    """Seconds for which stages before this one still run backward when it has done its last."""
-    forward, computes = by_stage(facts, Class.COMPUTE, "forward"), by_stage(facts, Class.COMPUTE)
-    if forward is None or computes is None:
-        return 0.0
-    backward = (computes - forward).mean(axis=1)
-    return float(backward[:stage].sum()) / (facts.layout.micro_batches or 1)
+def seconds_of(facts: Facts, work: Work) -> float:
+    """Seconds of a step in which ranks do this: all micro-batches, and the update behind them.
+
+    The ranks of a stage reduce their gradients before, and all ranks meet there if they do so
+    inside the optimizer, as to clip them.
+    """
+    micro_batches = facts.layout.micro_batches or 1
+    done = last_backwards(
+        micro_batches, work.starts, work.forwards / micro_batches, work.backwards / micro_batches
+    )
+    reduced = done.max(axis=None if _meet_to_update(facts) else 1, keepdims=True)
+    return float((reduced + work.updates).max())
+
+
+def _meet_to_update(facts: Facts) -> bool:
+    """Whether ranks wait for each other inside the optimizer."""
+    phases = facts.run.phases
+    updates = set(phases["name"][phases["class"] == Class.OPTIMIZER].unique())
+    meets = phases["class"] == Class.COMMUNICATION
+    return bool(updates & set(phases["parent"][meets].dropna().unique()))
 
 
 def by_stage(facts: Facts, class_: Class, name: str = "") -> Numbers | None:

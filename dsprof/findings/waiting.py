@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share, uneven_bubble
+from dsprof.analysis.schedule import seconds_of_turns
 from dsprof.events import Class
 from dsprof.findings.facts import NO_TIMERS, Facts, once
 from dsprof.findings.finding import Confidence
 from dsprof.findings.late_replica import late_replica, waited_beside, waited_within
 from dsprof.findings.late_stage import late_stage, waited_for_late_stage
-from dsprof.findings.stages import alike, by_rank, by_stage
+from dsprof.findings.stages import alike, by_rank, by_stage, each_way
 from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
 from dsprof.findings.untimed import source_word
 from dsprof.units import format_ranks, format_seconds, format_share
@@ -83,10 +85,12 @@ def ideal_bubble(facts: Facts) -> float | None:
     are recorded, else of a balanced one; None if its shape is unknown.
     """
     balanced, micro_batches = _balanced_bubble(facts), facts.layout.micro_batches
-    computes = by_stage(facts, Class.COMPUTE)
+    computes, both = by_stage(facts, Class.COMPUTE), each_way(facts)
     if balanced is None or computes is None or not micro_batches:
         return balanced
-    return uneven_bubble(micro_batches, alike(computes).tolist(), facts.layout.chunks or 1)
+    if both is None or (facts.layout.chunks or 1) > 1:
+        return uneven_bubble(micro_batches, alike(computes).tolist(), facts.layout.chunks or 1)
+    return seconds_of_turns(micro_batches, *both) - float(np.sum(both, axis=0).max())
 
 
 def _balanced_bubble(facts: Facts) -> float | None:

@@ -24,9 +24,12 @@ class Stage:
         self.writer.config("gradient_accumulation_steps", micro_batches)
         self.at = self.began = MS
 
-    def does(self, name: str, class_: str, until: int, step: int) -> None:
-        phase = self.writer.name(name, 0, class_)
-        self.writer.span(phase, self.at, until, step)
+    def does(self, path: str, class_: str, until: int, step: int, began: int = 0) -> None:
+        """Until that moment, since what it did before, or since it `began`."""
+        *holder, name = path.split("/")
+        inside = self.writer.name(holder[0], 0, "optimizer") if holder else 0
+        phase = self.writer.name(name, inside, class_)
+        self.writer.span(phase, began or self.at, until, step)
         self.at = until
 
     def ends(self, step: int) -> None:
@@ -45,43 +48,70 @@ def pipeline(
     each: int = 1,
     since: int = 1,
     loads: Sequence[float] = (),
+    *,
+    clips: bool = False,
 ) -> Run:
-    """A pipeline that does all forwards, then all backwards; its ranks then update and meet, and
-    each pauses that many ms before the next step, or before each one of `every`, from step `since`
-    on, and then waits for its input for that many ms, if it `loads` any. A stage has `each` ranks,
-    which follow each other.
+    """A pipeline that runs one forward, then one backward; the ranks of a stage then reduce their
+    gradients, all of them meet in the optimizer if it `clips`, update and meet, and each pauses
+    that many ms before the next step, or before each one of `every`, from step `since` on. What it
+    `loads` are that many ms per step of its forwards. A stage has `each` ranks, which follow each
+    other.
     """
     world = len(pauses)
     ranks = [Stage(folder, rank, world, micro_batches, each) for rank in range(world)]
     lengths = [round(ms * MS) for ms in forwards or [FORWARD] * world]
+    inputs = [round(ms * MS / micro_batches) for ms in loads or [0.0] * world]
     for step in range(1, 31):
         for one, pause in zip(ranks, pauses, strict=True):
             one.at += round(pause * MS) if step >= since and step % every == 0 else 0
-        for one, ms in zip(ranks, loads, strict=False):
-            one.does("batch_input", "data", one.at + round(ms * MS), step)
         for replica in range(each):
-            _train(ranks[replica::each], lengths[replica::each], micro_batches, step)
-        for one, ms in zip(ranks, updates or [UPDATE] * world, strict=True):
-            one.does("step", "optimizer", one.at + round(ms * MS), step)
-        met = max(one.at for one in ranks)
+            mine = slice(replica, world, each)
+            _train(ranks[mine], lengths[mine], inputs[mine], micro_batches, step)
+        for stage in range(0, world, each):
+            _meet(ranks[stage : stage + each], "reduce_grads", step)
+        begins = [one.at for one in ranks]
+        if clips:
+            _meet(ranks, "step/all_reduce", step)
+        for one, ms, begin in zip(ranks, updates or [UPDATE] * world, begins, strict=True):
+            one.does("step", "optimizer", one.at + round(ms * MS), step, begin)
+        _meet(ranks, "broadcast", step)
         for one in ranks:
-            one.does("broadcast", "communication", met, step)
             one.ends(step)
     for one in ranks:
         one.writer.close()
     return load(folder)
 
 
-def _train(stages: Sequence[Stage], lengths: Sequence[int], micro_batches: int, step: int) -> None:
-    """The forwards and backwards of one replica; `lengths`: of a stage's forwards, in ns."""
-    for name, wait, own, order in (
-        ("forward", "pipe_recv_input", lengths, stages),
-        ("backward", "pipe_recv_grad", [BACKWARD * MS] * len(stages), stages[::-1]),
-    ):
-        ready = [[0] * micro_batches for _ in range(len(stages) + 1)]
-        for place, stage in enumerate(order):
-            for micro in range(micro_batches):
-                if place:
-                    stage.does(wait, "wait", max(stage.at, ready[place][micro]), step)
-                stage.does(name, "compute", stage.at + own[place], step)
-                ready[place + 1][micro] = stage.at
+def _meet(ranks: Sequence[Stage], path: str, step: int) -> None:
+    met = max(one.at for one in ranks)
+    for one in ranks:
+        one.does(path, "communication", met, step)
+
+
+def _train(
+    stages: Sequence[Stage],
+    lengths: Sequence[int],
+    inputs: Sequence[int],
+    micro_batches: int,
+    step: int,
+) -> None:
+    """What one replica computes, in the order of DeepSpeed's `TrainSchedule`; `lengths`, `inputs`:
+    of a stage's forwards and what they load before, in ns.
+    """
+    many, ready = len(stages), [0] * len(stages)
+    for slot in range(2 * (micro_batches + many - 1)):
+        before = list(ready)
+        for place, stage in enumerate(stages):
+            forward = slot % 2 == place % 2
+            micro = (slot - place if forward else slot + place + 1 - 2 * many) // 2
+            if not 0 <= micro < micro_batches:
+                continue
+            needs = place - 1 if forward else place + 1
+            if 0 <= needs < many:
+                wait = "pipe_recv_input" if forward else "pipe_recv_grad"
+                stage.does(wait, "wait", max(stage.at, before[needs]), step)
+            if forward and inputs[place]:
+                stage.does("batch_input", "data", stage.at + inputs[place], step)
+            took = lengths[place] if forward else BACKWARD * MS
+            stage.does("forward" if forward else "backward", "compute", stage.at + took, step)
+            ready[place] = stage.at

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsprof.events import Severity
+from tests.findings.pipelines import FORWARD, pipeline
 from tests.findings.plants import config, metric, one, rules, run_of, silent, steps, why
 
 #: Stage 0 computes 1.0 of 2.0 s, waits 0.75 s for gradients; sending takes 0.05 s.
@@ -266,3 +268,23 @@ def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> N
     assert "more a step, the other stages wait for that of stage 0." in found.summary
     alike = [row | {"seconds": 0.5} if row["name"] == "data" else row for row in rows]
     assert "of stage" not in one(run_of(alike, world_size=3, **shape), "data-bound").title
+
+
+@pytest.mark.parametrize(("slow", "micro_batches"), [(0, 2), (1, 2), (0, 8), (1, 8), (0, 1)])
+def test_an_even_split_gains_what_the_job_is_quicker_with_it(
+    slow: int, micro_batches: int, tmp_path: Path
+) -> None:
+    """Of a slow first stage that is less: it runs forward while the other one runs backward."""
+    forwards = [FORWARD + 16 * (stage == slow) for stage in range(2)]
+    run = pipeline(tmp_path / "uneven", (0, 0), micro_batches, forwards)
+    even = pipeline(tmp_path / "even", (0, 0), micro_batches, [FORWARD + 8] * 2)
+    longer, seconds = (each.judged[0].step_seconds for each in (run, even))
+    assert longer is not None
+    assert seconds is not None
+    found = one(run, "pipeline-imbalance")
+    if micro_batches == 1 or (slow, micro_batches) == (0, 2):
+        assert longer == pytest.approx(seconds)
+        assert (found.severity, found.gain, found.advice) == (Severity.INFO, None, ())
+        return
+    assert found.gain is not None
+    assert found.gain[1] == pytest.approx(longer - seconds, rel=0.02)
