@@ -231,8 +231,11 @@ def apart_from_gathers(comm: pd.DataFrame) -> pd.DataFrame:
 def _of_parameters(comm: pd.DataFrame) -> np.ndarray:
     """Which calls may gather parameters. [rows]
 
-    `INTO_LISTS` is excluded only in recordings, whose names are those of PyTorch's methods; logs
+    In a recording these are calls that hold up a phase: what its script gathers beside all phases
+    (metrics; ZeRO-3's parameters for an average of them) is gathered when the script says so. Nor
+    are they calls into lists there: names are those of PyTorch's methods. Logs tell no phase, and
     may use the same word for other calls.
     """
-    listed = (comm["op"] == INTO_LISTS) & comm["exposed_seconds"].notna()
-    return operations(comm, _GATHER) & ~listed.to_numpy(bool)
+    beside = (comm["op"] == INTO_LISTS) | comm["phase"].isna()
+    is_recorded = comm["exposed_seconds"].notna()
+    return operations(comm, _GATHER) & ~(beside & is_recorded).to_numpy(bool)

@@ -116,7 +116,8 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
         return []
     table, inside = facts.phases_of("communication"), waited
     if _GATHERING in named:
-        table, inside = table[~_gathers(table)], waited - named[_GATHERING]
+        table = table[~_gathers(table, recorded=facts.run.is_recording)]
+        inside = waited - named[_GATHERING]
     cause, network = cause_of(facts, seconds), _network(facts)
     largest = "" if cause.title else _largest_part(table, seconds + inside, inside)
     beyond = f"That is a lower bound: {facts.run.mixed}. " if _more_unseen(facts) else ""
@@ -183,9 +184,10 @@ def _largest_part(table: pd.DataFrame, timed: float, waited: float) -> str:
     return "" if waited or untimed > first else f", the largest part {table.index[0]}"
 
 
-def _gathers(table: pd.DataFrame) -> pd.Series[bool]:
-    """The phases of `zero3-gather-stall`: they prove nothing of the rest."""
-    return table.index.to_series().str.contains("gather|fetch_wait")
+def _gathers(table: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
+    """The phases of `zero3-gather-stall`: they prove nothing of the rest. Recorded calls that are
+    in no phase are the script's own."""
+    return table.index.to_series().str.contains("gather.*_in_" if recorded else "gather|fetch_wait")
 
 
 def _beside(named: dict[str, float]) -> str:

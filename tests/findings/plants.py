@@ -119,9 +119,11 @@ def call(op: str, step: int, size: float, seconds: float, rank: int = 0, **more:
             "count": 1, "seconds": seconds} | more  # fmt: skip
 
 
-def recorded(op: str, step: int, size: float, exposed: float) -> dict[str, object]:
-    """A call as a recording on the host has it: what it held up, and no duration."""
-    return call(op, step, size, float("nan"), value=exposed, timers="hook")
+def recorded(op: str, step: int, size: float, exposed: float, phase: str = "") -> Row:
+    """A call as a recording on the host has it: what it held up, and no duration; beside all
+    phases, or in one."""
+    path = f"{phase}/{op}" if phase else op
+    return call(op, step, size, float("nan"), value=exposed, timers="hook", raw=path)
 
 
 def steps(

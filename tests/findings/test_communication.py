@@ -242,8 +242,11 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
 
 
 def test_gathers_that_have_a_finding_of_their_own_prove_nothing_of_the_rest() -> None:
-    table = pd.DataFrame({"seconds": [0.2, 0.1]}, index=["all_gather_in_step", "reduce_scatter"])
-    assert table.index[~_gathers(table)].to_list() == ["reduce_scatter"]
+    table = pd.DataFrame(index=["all_gather_in_step", "reduce_scatter", "optimizer_allgather"])
+    assert table.index[~_gathers(table, recorded=False)].to_list() == ["reduce_scatter"]
+    table = pd.DataFrame(index=["all_gather_in_step", "reduce_scatter", "all_gather_into_tensor"])
+    kept = ["reduce_scatter", "all_gather_into_tensor"]
+    assert table.index[~_gathers(table, recorded=True)].to_list() == kept
     parts = {_GATHERING: 0.2, "in small messages": 0.1}
     assert _beside(parts) == " apart from gathering parameters and small messages"
     assert _beside(parts | {"in saves of checkpoints": 0.1}).endswith("what other findings name")

@@ -24,6 +24,9 @@ from tests.findings.plants import (
 from tests.loaded import run_of_text
 from tests.recording.recorded import record
 
+#: Where the hook sees a gathering of ZeRO-3's.
+PATH = "forward/all_gather_into_tensor"
+
 
 def test_waiting_for_a_prefetch_is_a_gather_stall() -> None:
     run = run_of(steps(10, WELL | {"forward_fetch_wait": 0.2}, 1.2), zero_stage=3)
@@ -126,7 +129,9 @@ def test_zero_3_without_comm_lines_is_not_judged_but_says_what_would_show_it() -
 
 def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
     timed = WELL | {"forward": 0.1, "backward_inner": 0.5, "optimizer_allgather": 0.3}
-    rows = [recorded("all_gather_into_tensor", step, 4 << 20, 0.1) for step in range(1, 11)] * 3
+    rows = [
+        recorded("all_gather_into_tensor", step, 4 << 20, 0.1, "forward") for step in range(1, 11)
+    ] * 3
     run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=3)
     found = one(run, "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(0.3)
@@ -138,7 +143,7 @@ def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
 def test_small_gathers_of_zero_3_are_a_gather_stall_and_nothing_else() -> None:
     timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "optimizer_allgather": 0.6}
     rows = [
-        recorded("all_gather_into_tensor", step, 4096, 0.03)
+        recorded("all_gather_into_tensor", step, 4096, 0.03, "forward")
         for step in range(1, 11)
         for _ in range(20)
     ]
@@ -167,7 +172,7 @@ def test_waiting_for_a_late_rank_is_taken_off_the_gathers_only_where_it_is_in_th
                 metric("step_seconds", step, 1.0, rank=rank),
                 phase("forward", step, 0.3 + late, rank),
                 phase(meeting, step, 0.7 - late, rank),
-                call("all_gather_into_tensor", step, 1e8, 0.3, rank, value=0.3),
+                call("all_gather_into_tensor", step, 1e8, 0.3, rank, value=0.3, raw=PATH),
             ]
     found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(stall)
@@ -184,7 +189,30 @@ def test_waiting_for_whichever_rank_comes_late_is_no_gathering() -> None:
                 phase("forward", step, 0.5, rank),
                 phase("all_gather_in_forward", step, 0.2 + waits, rank),
                 phase("backward_allreduce", step, 0.3, rank),
-                call("all_gather_into_tensor", step, 1e8, 0.2 + waits, rank, value=0.2 + waits),
+                call(
+                    "all_gather_into_tensor",
+                    step,
+                    1e8,
+                    0.2 + waits,
+                    rank,
+                    value=0.2 + waits,
+                    raw=PATH,
+                ),
             ]
     found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(0.2)
+
+
+def test_what_the_script_gathers_beside_all_phases_is_not_to_be_fetched_ahead() -> None:
+    """As an average of ZeRO-3's weights does, which gathers each of them: 0.4 s of a step."""
+    timed = WELL | {"forward": 0.3, "all_gather_into_tensor": 0.4, "all_gather_in_forward": 0.1}
+    op, rows = "all_gather_into_tensor", []
+    for step in range(1, 11):
+        rows.append(recorded(op, step, 4 << 20, 0.1, "forward"))
+        rows += [recorded(op, step, 4 << 20, 0.1)] * 4
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=3)
+    assert one(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.1)
+    found = one(run, "communication-bound")
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert "400 ms of it are calls that the script or its trainer makes" in found.summary
+    assert found.phase == op
