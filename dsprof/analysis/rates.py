@@ -36,6 +36,17 @@ def configured_batch(run: Run, steps: pd.DataFrame) -> float | None:
     return float(batch) if isinstance(batch, int | float) else None
 
 
+def counted_batch(run: Run, steps: pd.DataFrame) -> float | None:
+    """Samples of each of these steps of a recording, where all say another number than is
+    configured, as where the script decides by itself when to step; else None.
+    """
+    rows = run.told[run.told["engine"].isin(steps["engine"].unique())]
+    rows = of_kind(rows, Kind.METRIC, "global_batch_size")
+    told = steps["step"].map(rows.groupby("step")["value"].max().to_dict()).astype("float64")
+    numbers = told.unique().tolist()
+    return numbers[0] if run.is_recording and len(numbers) == 1 and numbers[0] > 0 else None
+
+
 def seconds_apart(run: Run, steps: pd.DataFrame) -> float | None:
     """Mean seconds from one step's end to the next one's, where engines of a recording take turns.
 

@@ -136,10 +136,11 @@ def environment(facts: Facts) -> dict[str, str]:
 
 
 def more_micro_batches(facts: Facts, why: str) -> Advice:
-    """Twice the gradient accumulation."""
+    """Twice the gradient accumulation, whether it is configured or the script counts it."""
     now = facts.layout.micro_batches
+    configured = facts.run.config.get("gradient_accumulation_steps")
     return Advice(
-        "gradient_accumulation_steps",
+        "gradient_accumulation_steps" if configured in (None, now) else "micro-batches of a step",
         str(now or ""),
         str(2 * now) if now else "twice as many",
         why,

@@ -24,6 +24,7 @@ from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, layout_of
 from dsprof.analysis.ranks import Straggler, compared_steps, meetings, straggler
+from dsprof.analysis.rates import configured_batch, counted_batch
 from dsprof.analysis.rest import untimed_by_step
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
@@ -206,7 +207,14 @@ class Facts(Job):
 
     @cached_property
     def layout(self) -> Layout:
-        return layout_of(self.run.config, self.run.meta, pipeline=self.is_pipeline)
+        """As configured, but for micro-batches that recorded steps count otherwise."""
+        found = layout_of(self.run.config, self.run.meta, pipeline=self.is_pipeline)
+        counted = counted_batch(self.run, self.steps)
+        configured = configured_batch(self.run, self.steps)
+        if not (counted and configured and found.micro_batches):
+            return found
+        many = found.micro_batches * counted / configured
+        return replace(found, micro_batches=int(many)) if many.is_integer() else found
 
     @cached_property
     def is_pipeline(self) -> bool:

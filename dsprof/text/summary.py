@@ -194,7 +194,8 @@ def _layout(run: Run) -> str:
     ]
     stage = known.get("zero_stage")
     zero = f"ZeRO {stage}{_kept(run.config)}" if words.known(stage) else ""
-    micro = known.get("gradient_accumulation_steps")
+    counted = run.judged[0].layout.micro_batches if run.is_recording else None
+    micro = counted or known.get("gradient_accumulation_steps")
     batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
     batches += " a step" if batches else ""
     whole = [" ".join(filter(None, said)), words.partly_recorded(known)]

@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 import dsprof
+from dsprof.findings.advice import more_micro_batches
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
 from dsprof.page.ranks import rank_section
@@ -468,6 +469,27 @@ def test_what_a_recording_counts_is_no_setting_of_the_job(tmp_path: Path) -> Non
     run = load(tmp_path)
     assert not [name for name in run.config if name.startswith("collectives")]
     assert not [one for one in settings(run) if one.key.startswith("collectives")]
+
+
+@pytest.mark.parametrize(("samples", "shown_as"), [(None, "1 micro-batch a"), (48, "3 micro-batc")])
+def test_micro_batches_that_a_script_counts_itself_are_not_those_of_the_settings(
+    tmp_path: Path, samples: int | None, shown_as: str
+) -> None:
+    """As with DeepSpeed's set_gradient_accumulation_boundary: each step tells its samples."""
+    told = {"gradient_accumulation_steps": 1, "train_batch_size": 16, "micro_batch_size": 8}
+    writer = Writer.create(tmp_path, header(config=told))
+    write_steps(writer, 1, 10)
+    if samples:
+        for step in range(1, 11):
+            writer.metric(writer.name("global_batch_size"), samples, step)
+    writer.close()
+    run = load(tmp_path)
+    assert shown_as in shown(run)
+    advice = more_micro_batches(run.judged[0], "")
+    if samples:
+        assert (advice.setting, advice.now, advice.to) == ("micro-batches of a step", "3", "6")
+    else:
+        assert (advice.setting, advice.to) == ("gradient_accumulation_steps", "2")
 
 
 def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps(tmp_path: Path) -> None:
