@@ -87,9 +87,7 @@ def _ranks_of(ranks: tuple[int, ...]) -> str:
 
 
 def _span(steps: tuple[int, int] | None) -> str:
-    if steps is None:
-        return ""
-    return words.span(*steps, "Step")
+    return "" if steps is None else words.span(*steps, "Step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +138,13 @@ def verdict(
     parts = _parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean)
     number, proves = _number(found, own, divided=bool(parts))
     whole = Cell(format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases))
+    proof = _proof(found, _of_engine(found, phases or {}, mean))
     return Verdict(
         finding=found,
         number=number,
         proves=proves,
-        among=whole.among
-        if found and _tells_nothing(found)
-        else _proof(found, _of_engine(found, phases or {}, mean)),
-        gain=words.what_if(found, own, words.gpus(run)) if found else "",
+        among=whole.among if found and _tells_nothing(found) else proof,
+        gain=words.what_if(found, own, words.gpu_count(run)) if found else "",
         sure=_sure(found) if found else "",
         judged=" ".join(filter(None, [_job(run), _judged(run.steps, main)])),
         concerns=_concerns(found) if found else "",
@@ -273,7 +270,7 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     return f"{averaged} {words.of_ranks(run, main)}".rstrip()
 
 
-def _bound(steps: pd.DataFrame, noun: str = "step") -> str:
+def _bound(steps: pd.DataFrame, noun: str) -> str:
     """How many steps each class holds back, in words; empty where no step is known."""
     counts = steps["bound"].astype("object").fillna("unknown").value_counts()
     unknown = int(counts.get("unknown", 0))

@@ -13,8 +13,7 @@ from dsprof.text.words import (
     calls_seen,
     count_of,
     deepspeed,
-    gain,
-    gpus,
+    gpu_count,
     known,
     launch_of,
     of_ranks,
@@ -39,8 +38,7 @@ __all__ = [
     "column",
     "count_of",
     "deepspeed",
-    "gain",
-    "gpus",
+    "gpu_count",
     "known",
     "launch_of",
     "of_ranks",
@@ -50,7 +48,6 @@ __all__ = [
     "partly_recorded",
     "ranges",
     "rate_column",
-    "seconds",
     "share",
     "span",
     "step_of",
@@ -87,7 +84,7 @@ def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = _SECONDS)
     largest = max((abs(v) for v in told if v is not None), default=0.0)
     size, unit = _unit_of(largest, units)
     if largest >= units[0][0] * 7200 and unit == "s":
-        return [seconds(v) for v in told]  # hours are not read in seconds
+        return ["–" if v is None else format_seconds(v) for v in told]  # hours, not seconds
     most = _HUNDREDTHS if all(_is_in_hundredths(v / size) for v in told if v is not None) else _MOST
     return ["–" if v is None else _in_unit(v, size, unit, units, most) for v in told]
 
@@ -131,10 +128,6 @@ def _digits(value: float, significant: int, most: int) -> str:
     rounded = abs(value) * (1 + 0.5 * 10**-significant)
     decimals = max(0, significant - 1 - math.floor(math.log10(rounded)))
     return f"{value:,.{min(decimals, most)}f}"
-
-
-def seconds(value: Any) -> str:
-    return format_seconds(float(value)) if known(value) else "–"
 
 
 def share(value: Any) -> str:

@@ -52,7 +52,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
     sections = [
         section
         for section in (
-            verdict_section(run.findings, seen, words.gpus(run)),
+            verdict_section(run.findings, seen, words.gpu_count(run)),
             _jobs(run.meta),
             _step(run, seen, blocks=blocks),
             call_section(run) if seen.seconds is None else [],

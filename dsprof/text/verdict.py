@@ -28,7 +28,7 @@ _NEXT_TIME: Final = (
 
 
 def verdict_section(
-    findings: list[Finding], seen: Overview, cards: int | None = None
+    findings: list[Finding], seen: Overview, gpus: int | None = None
 ) -> list[RenderableType]:
     """What holds the job back, what that costs, what to change and what it gains."""
     if not findings:
@@ -47,7 +47,7 @@ def verdict_section(
     for verb, advice in _advised(found):
         rows.add_row(say(verb, QUIET), _change(advice))
     if costs and found.advice:
-        gain = words.what_if(found, words.step_of(found, seen.seconds), cards)
+        gain = words.what_if(found, words.step_of(found, seen.seconds), gpus)
         rows.add_row(say("Gain", QUIET), say(gain or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]
 

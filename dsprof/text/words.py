@@ -157,14 +157,15 @@ def measured_by(way: str | None, *, recorded: bool) -> str:
     return "recorded times" if recorded and way == "logged" else MEASURES.get(way or "", "")
 
 
-def steps_by(count: int, measured: str, window: int | None = 1) -> str:
+def steps_by(count: int, measured: str, window: int | None) -> str:
     """`4 steps (throughput lines)`: how many, and what says how long they took, if that is known.
 
     Args:
         window: of how many steps each is the mean, None if they differ.
     """
-    by = f" ({measured})" if measured else ""
-    return (f"{count:,} {of}" if (of := windows(window, count)) else count_of(count, "step")) + by
+    many = windows(window, count)
+    steps = f"{count:,} {many}" if many else count_of(count, "step")
+    return f"{steps} ({measured})" if measured else steps
 
 
 def of_ranks(run: Run, main: pd.DataFrame) -> str:
@@ -299,13 +300,13 @@ def step_of(found: Finding, step: float | None) -> float | None:
     return step
 
 
-def gpus(run: Run) -> int | None:
+def gpu_count(run: Run) -> int | None:
     """How many GPUs the job has, one a rank; None where nothing tells that it has any."""
     told = len(run.gpu) or run.memory["name"].isin(["allocated", "reserved"]).any()
     return run.meta.get("world_size") if told else None
 
 
-def what_if(found: Finding, step: float | None, cards: int | None) -> str:
+def what_if(found: Finding, step: float | None, gpus: int | None) -> str:
     """The step replayed: `if rank 5 were not late: 412 ms → 301 ms to 318 ms, 12 GPU hours a day`.
 
     What `gain` says where nothing could be replayed.
@@ -319,19 +320,19 @@ def what_if(found: Finding, step: float | None, cards: int | None) -> str:
     else:
         times = dict.fromkeys([best, least])
         then, share, most = f"{' to '.join(times)} per step", (low + high) / 2 / step, ""
-    hours = 24 * (cards or 0) * share
+    hours = 24 * (gpus or 0) * share
     spared = f", {most}{hours:,.0f} GPU hours a day" if hours >= 1 else ""
     return f"if {found.what_if}: {now} → {then}{spared}"
 
 
-def gain(span_: tuple[float, float] | None, step: float | None) -> str:
+def gain(low_to_high: tuple[float, float] | None, step: float | None) -> str:
     """What a change gives at most: `up to 1.2 s of 5.79 s per step (21 %)`; "" if unknown.
 
     The low end of an estimate is no promise, so it is not said: the document has it.
     """
-    if span_ is None:
+    if low_to_high is None:
         return ""
-    most = span_[1]
+    most = low_to_high[1]
     return f"up to {cost(most, most / step if step else None, step)}"
 
 

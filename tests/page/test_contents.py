@@ -29,8 +29,9 @@ from dsprof.page.steps import phase_section, time_section
 from dsprof.page.tracks import STEPS, line_spans, thinned, with_broken_losses
 from dsprof.page.trust import problem_section
 from dsprof.page.verdict import told, verdict
-from dsprof.page.words import gain, ranges
+from dsprof.page.words import ranges
 from dsprof.run import Run, from_events, load
+from dsprof.text.words import gain
 from tests.findings.plants import run_of
 from tests.findings.test_engines import in_turns
 from tests.findings.test_ranks import ranks

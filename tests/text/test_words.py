@@ -14,7 +14,7 @@ from dsprof.text.words import (
     cost,
     count_of,
     gain,
-    gpus,
+    gpu_count,
     known,
     number,
     of_clocks,
@@ -67,8 +67,8 @@ def test_a_step_replayed_says_between_what_it_ends_or_what_it_is_at_best() -> No
 def test_hours_of_gpus_are_told_only_where_there_is_a_gpu() -> None:
     size = {"kind": "config", "name": "world_size", "value": 8.0}
     held = {"kind": "memory", "name": "allocated", "bytes": 1e9, "step": 1, "rank": 0}
-    assert gpus(run_of([size])) is None
-    assert gpus(run_of([size, held])) == 8
+    assert gpu_count(run_of([size])) is None
+    assert gpu_count(run_of([size, held])) == 8
 
 
 def test_a_cost_says_what_is_known_of_it() -> None:
