@@ -93,10 +93,11 @@ class Judged(NamedTuple):
         if tables:
             return f"{said}, from {what}: calls of set-up and of the first step are among them."
         said += f", {self.warm}" if self.warm else ""
-        left = words.count_of(every - len(self.calls), "call")
-        return f"{said}, from {what}." + (
-            "" if left[0] == "0" else f" {left} belong to no such step and are left out."
-        )
+        said += f", from {what}."
+        left = every - len(self.calls)
+        if not left:
+            return said
+        return f"{said} {words.count_of(left, 'call')} belong to no such step and are left out."
 
 
 def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:

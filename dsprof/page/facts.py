@@ -56,11 +56,13 @@ _LAYOUT: Final = {
 
 def _lacking(known: dict[str, Any], said: dict[str, Any]) -> str:
     """What of the layout and the versions the source does not tell."""
-    lacking = [words for label, words in _LAYOUT.items() if not said[label]]
+    lacking = [noun for label, noun in _LAYOUT.items() if not said[label]]
     told = known.get("torch_version") or words.deepspeed(known)
     versions = [] if told else ["versions"]
     return ", ".join(lacking + versions)
 
+
+_PARALLEL: Final = ("data", "tensor", "pipeline", "expert", "sequence")
 
 #: Facts that lines of the configuration state, each number by its own.
 _PROVED_BY: Final = {
@@ -70,9 +72,7 @@ _PROVED_BY: Final = {
     "Model": ("parameters", "dtype", "seq_length"),
     "Network": ("network",),
     "Framework": ("deepspeed_version", "torch_version", "nccl_version"),
-    "Parallel layout": tuple(
-        f"{kind}_parallel_size" for kind in ("data", "tensor", "pipeline", "expert", "sequence")
-    ),
+    "Parallel layout": tuple(f"{kind}_parallel_size" for kind in _PARALLEL),
 }
 
 
@@ -122,15 +122,8 @@ def _ranks(known: dict[str, Any]) -> str:
 
 
 def _parallel(known: dict[str, Any]) -> str:
-    names = {
-        "data": "data",
-        "tensor": "tensor",
-        "pipeline": "pipeline",
-        "expert": "expert",
-        "sequence": "sequence",
-    }
-    sizes = {label: known.get(f"{key}_parallel_size") for key, label in names.items()}
-    return ", ".join(f"{label} {size}" for label, size in sizes.items() if size)
+    sizes = {kind: known.get(f"{kind}_parallel_size") for kind in _PARALLEL}
+    return ", ".join(f"{kind} {size}" for kind, size in sizes.items() if size)
 
 
 def _zero(known: dict[str, Any]) -> str:

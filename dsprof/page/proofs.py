@@ -133,7 +133,7 @@ def _outermost(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
 
 
 def among_at(
-    rows: pd.DataFrame, at: Whole, size: Floats, of: int | None = None, largest: str = "longest"
+    rows: pd.DataFrame, at: Whole, size: Floats, of: int | None, largest: str = "longest"
 ) -> Among | None:
     """The same of the rows at some positions, whose numbers are `size`."""
     if not len(at):
@@ -149,7 +149,7 @@ def among_at(
     return Among(tuple(lines), len(at) if of is None else of) if lines else None
 
 
-def chosen_of(size: Floats, largest: str = "longest") -> dict[int, str]:
+def chosen_of(size: Floats, largest: str) -> dict[int, str]:
     """Which of some numbers to show, in their order, and what is to be said of each."""
     count = len(size)
     falling = _largest(size, _ENDS)

@@ -80,15 +80,14 @@ def _theme() -> dict[str, Any]:
 def _data(page: Contents) -> dict[str, Any]:
     return {
         "figures": {chart.name: chart.figure for s in page.sections for chart in s.charts},
-        "tracks": {name: _without(track, "data") for name, track in page.tracks.items()},
+        "tracks": {
+            name: {key: value for key, value in track.items() if key != "data"}  # in the template
+            for name, track in page.tracks.items()
+        },
         "sources": page.sources,
         "lines": {page.sources.index(s): lines for s, lines in page.lines.items()},
         "windows": {page.sources.index(s): steps for s, steps in page.windows.items()},
     }
-
-
-def _without(track: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in track.items() if name != key}
 
 
 def _policy(scripts: list[str], styles: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -325,10 +326,8 @@ def _twice(table: PhaseTable, totals: np.ndarray) -> str:
 
 
 def _depth(table: PhaseTable, phase: int) -> int:
-    depth = 0
-    while (phase := table.parents[phase]) >= 0:
-        depth += 1
-    return depth
+    above = table.parents[phase]
+    return 0 if above < 0 else 1 + _depth(table, above)
 
 
 def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> list[Chart]:
@@ -357,7 +356,7 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
         for word, (values, part, when) in halves.items()
     ]
     both = _compared(Typical(table, first), Typical(table, then), number)
-    return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=both)]
+    return [charts[0], replace(charts[1], table=both)]
 
 
 def _compared(first: Typical, then: Typical, number: str) -> Table:

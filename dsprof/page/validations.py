@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.page import words
 from dsprof.run.table import numbers, of_kind
 from dsprof.units import listed
 
@@ -40,14 +39,13 @@ def slowed(steps: pd.DataFrame, noun: str) -> str:
     if not len(known) or "validated" not in steps:
         return ""
     slow = steps["validated"].to_numpy(dtype=bool) & (seconds > SLOW * float(np.median(known)))
-    numbers_ = [f"{n:,}" for n in steps["step"][slow]]
-    if not numbers_:
+    named = [f"{n:,}" for n in steps["step"][slow]]
+    if not named:
         return ""
-    if len(numbers_) > _NAMED:
-        which = f"{words.count_of(len(numbers_), noun)} slower than the others follow"
+    many = len(named) > 1
+    nouns, follow, whose = (f"{noun}s", "follow", "their") if many else (noun, "follows", "its")
+    if len(named) > _NAMED:
+        which = f"{len(named):,} {nouns} slower than the others {follow}"
     else:
-        some = f"{noun.capitalize()}{'s' if numbers_[1:] else ''} {listed(numbers_)}"
-        which = f"{some}, slower than the others, "
-        which += "follow" if numbers_[1:] else "follows"
-    whose = "their" if numbers_[1:] else "its"
+        which = f"{nouns.capitalize()} {listed(named)}, slower than the others, {follow}"
     return f" {which} a validation, which seems to be in {whose} time."
