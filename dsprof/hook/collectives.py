@@ -26,12 +26,20 @@ MOST_CALLS: Final = (1 << 16) - 1  # the largest count that fits into a row
 NUMBERS: Final = (1 << 32) - 1  # sequence numbers in rows start anew after this one
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 
-#: A collective in progress: operation, group, bytes, time of issue, step, sequence number, whether
-#: the host can measure its wait, ns that issuing it took, the phase that issued it, and the track
-#: whose step that is. A plain tuple because one is made at every call.
+#: A collective in progress. A plain tuple because one is made at every call; its fields by place:
 Issued = tuple[
     Operation, Group, int, int, int, int, bool, int, Optional[Frame], Optional[Track]
 ]  # fmt: skip
+OPERATION: Final = 0
+GROUP: Final = 1
+SIZE: Final = 2  # bytes
+BEGIN: Final = 3  # ns; when it was issued
+STEP: Final = 4
+SEQUENCE: Final = 5  # its number in the group
+IS_MEASURED: Final = 6  # whether the host can measure its wait
+ISSUING: Final = 7  # ns that issuing it took
+FRAME: Final = 8  # the phase that issued it
+TRACK: Final = 9  # whose step that is
 
 
 class Collectives:
@@ -159,7 +167,7 @@ class Collectives:
             issued = self._under_way.pop(work, None)
         if issued is None:
             return None, now()
-        return issued, self._is_in(issued[0], issued[5])
+        return issued, self._is_in(issued[OPERATION], issued[SEQUENCE])
 
     def _is_in(self, operation: Operation, sequence: int) -> int:
         """Put a wait that begins into the in-flight cell; the time at which it does."""
@@ -182,7 +190,7 @@ class Collectives:
         if issued:
             stack = timeline.stack
             # Time spent issuing the call is part of the wait if the same phase did both.
-            handed = issued[7] if issued[8] is (stack[-1] if stack else None) else 0
+            handed = issued[ISSUING] if issued[FRAME] is (stack[-1] if stack else None) else 0
             self._waited(issued, begin, handed + end - begin, ASYNC)
             self._ring.cell[0] = 0
         elif not timeline.is_elsewhere():
@@ -235,7 +243,11 @@ class Collectives:
         `since`.
         """
         known = self._known(group)
-        keys = [key for key, one in self._under_way.items() if one[1] is known and one[3] >= since]
+        keys = [
+            key
+            for key, issued in self._under_way.items()
+            if issued[GROUP] is known and issued[BEGIN] >= since
+        ]
         for key in keys[:-1]:
             self._forget(self._under_way.pop(key))
         if keys:
@@ -243,9 +255,9 @@ class Collectives:
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         """Charge the wait to the phase it blocked."""
-        if not issued[6]:
+        if not issued[IS_MEASURED]:
             blocked = -1
-        where = self.timeline.block(blocked, issued[0].class_)
+        where = self.timeline.block(blocked, issued[OPERATION].class_)
         self._write(issued, wait, blocked, flags, where)
 
     def _settle(self, ended: Ended) -> None:
@@ -256,9 +268,9 @@ class Collectives:
         """
         self._promises.clear()
         for key, issued in list(self._under_way.items()):
-            track = issued[9]
+            track = issued[TRACK]
             over = track.step - 1 if track is not None and track.trains else ended.step
-            if issued[4] < over or self._is_let_go(key):
+            if issued[STEP] < over or self._is_let_go(key):
                 self._forget(self._under_way.pop(key, None))
         if self._sums:
             self._write_sums()
@@ -273,8 +285,8 @@ class Collectives:
         """
         self._write_sums()
         for key, issued in self._under_way.items():
-            frame = issued[8]
-            if issued[4] == track.step and (frame is None or frame.track is track):
+            frame = issued[FRAME]
+            if issued[STEP] == track.step and (frame is None or frame.track is track):
                 self._under_way[key] = (*issued[:4], step, *issued[5:])
 
     def _write(self, issued: Issued, wait: int, blocked: int, flags: int, where: Where) -> None:
@@ -321,8 +333,8 @@ class Collectives:
     def _forget(self, issued: Issued | None) -> None:
         """Record a call that nobody waited for: it held up nothing."""
         if issued:
-            blocked = 0 if issued[6] else -1
-            self._write(issued, issued[3], blocked, ASYNC, self.timeline.where())
+            blocked = 0 if issued[IS_MEASURED] else -1
+            self._write(issued, issued[BEGIN], blocked, ASYNC, self.timeline.where())
 
     def finish(self) -> None:
         """Write the calls that nobody has waited for."""

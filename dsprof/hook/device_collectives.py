@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final, cast
 
-from dsprof.hook.collectives import MOST, Collectives, Issued
+from dsprof.hook.collectives import (
+    BEGIN,
+    FRAME,
+    GROUP,
+    IS_MEASURED,
+    MOST,
+    OPERATION,
+    SEQUENCE,
+    SIZE,
+    STEP,
+    TRACK,
+    Collectives,
+    Issued,
+)
 from dsprof.hook.cuda import ASIDE, NONE
 from dsprof.hook.device import CALL_AT, COLLECTIVE, DeviceTimeline, Interval
 from dsprof.hook.groups import Group
@@ -131,7 +144,7 @@ class DeviceCollectives(Collectives):
 
     def unawaited(self) -> set[int]:
         """Calls that run, or have run, on other streams, and that nobody has waited for, by key."""
-        return {key for key, issued in self._under_way.items() if not issued[6]}
+        return {key for key, issued in self._under_way.items() if not issued[IS_MEASURED]}
 
     def wait_begins_for(self, keys: Collection[int]) -> tuple[Issued, int] | None:
         """The compute stream, or the host, waits for these calls: what `after_wait` is to be told,
@@ -149,9 +162,9 @@ class DeviceCollectives(Collectives):
             if _kind(issued) != _kind(last):
                 self._forget(issued)
         for issued in alike[:-1]:
-            self._count(issued[0])
-        self._alike = len(alike), sum(issued[2] for issued in alike)
-        begin = self._is_in(last[0], last[5])
+            self._count(issued[OPERATION])
+        self._alike = len(alike), sum(issued[SIZE] for issued in alike)
+        begin = self._is_in(last[OPERATION], last[SEQUENCE])
         self._mark, self._always = self._marks.mark(always=True), True
         return last, begin
 
@@ -163,10 +176,10 @@ class DeviceCollectives(Collectives):
         if self._together is not None:  # not started yet
             self._together.append(issued)
             return
-        if self._mark == ASIDE and not issued[6]:
+        if self._mark == ASIDE and not issued[IS_MEASURED]:
             self._lies_aside(issued)
             return
-        self._ended(issued[0].class_)
+        self._ended(issued[OPERATION].class_)
         self._write(issued, wait, blocked, flags, self.timeline.where())
 
     def _lies_aside(self, issued: Issued) -> None:
@@ -192,8 +205,9 @@ class DeviceCollectives(Collectives):
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it, or only together with a later one: it held up nothing."""
         if issued:
-            frame, track = issued[8:]
-            self._write(issued, issued[3], 0, 0, (frame, track, track.micro if track else -1))
+            frame, track = issued[FRAME], issued[TRACK]
+            where = frame, track, track.micro if track else -1
+            self._write(issued, issued[BEGIN], 0, 0, where)
 
     def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
         name, group, engine = key
@@ -217,4 +231,4 @@ class DeviceCollectives(Collectives):
 
 def _kind(issued: Issued) -> tuple[str, Group, int]:
     """Operation, group and step of a call."""
-    return issued[0].name, issued[1], issued[4]
+    return issued[OPERATION].name, issued[GROUP], issued[STEP]
