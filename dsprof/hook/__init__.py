@@ -4,7 +4,7 @@ This is the only package that imports torch, and only when it is called. Any fai
 reported once on standard error and switches recording off; training goes on.
 
 It runs in training's Python, 3.9 or later, and needs nothing beyond the standard library. Only
-`launch` and `deaths` run in dsprof's own process.
+`launch` and `deaths`, and `join` with `injection` and `ranks`, run in dsprof's own process.
 """
 
 from __future__ import annotations

@@ -162,23 +162,28 @@ class Metrics:
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step has ended: write its metrics, and forget its losses."""
         begin = now()
+        self._put(self._loss, self._loss_of_step(), step, begin)
+        self._forget_losses()
+        self._put(self._lr, learning_rate(optimizer), step, begin)
+        self._put(self._grad_norm, grad_norm, step, begin)
+        if self.scaled:
+            self.scaling(step, loss_scale(optimizer), skipped)
+
+    def _loss_of_step(self) -> float | None:
         losses = self._learns_from()
-        nobody_knows = len(losses) > 1 and any(map(math.isnan, self._divisors))
-        nobody_knows = nobody_knows or self._doubted
-        if losses and not nobody_knows:
-            self._put(self._loss, sum(losses) / self._whole_losses(losses), step, begin)
+        unknown = len(losses) > 1 and any(map(math.isnan, self._divisors))
+        if not losses or unknown or self._doubted:
+            return None
+        return sum(losses) / self._whole_losses(losses)
+
+    def _forget_losses(self) -> None:
         self.losses.clear()
         self._given_out.clear()
         self._learned.clear()
+        self._divisors.clear()
+        self._over = 0
         self._all_known = True
         self.returned = self._doubted = False
-        self._over = 0
-        self._divisors.clear()
-        self._put(self._lr, learning_rate(optimizer), step, begin)
-        if grad_norm is not None:
-            self._put(self._grad_norm, grad_norm, step, begin)
-        if self.scaled:
-            self.scaling(step, loss_scale(optimizer), skipped)
 
     def _whole_losses(self, losses: list[float]) -> float:
         """How many whole losses the losses of a step make up.

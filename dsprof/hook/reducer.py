@@ -109,7 +109,9 @@ class Reducer:
     def tell(self) -> None:
         """The wait is over: record it."""
         self.count_buckets()
-        blocked = self.waited + (self._since_then() if self.since else 0) if self.on_cpu else -1
+        blocked = -1
+        if self.on_cpu:
+            blocked = self.waited + (self._since_then() if self.since else 0)
         since, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
         self.backward.reducing.remove(self)
         collectives = self.parts.recorder.collectives
