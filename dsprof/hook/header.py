@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
-from dsprof.recording.alive import whose_pids
+from dsprof.recording.alive import pid_namespace
 
 _VARIABLES: Final = (*NCCL_SWITCHES, "OMP_NUM_THREADS")
 _LIBRARIES: Final = ("torch", "deepspeed", "transformers", "accelerate")
@@ -36,7 +36,7 @@ def header_of(
         "local_rank": int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "launch": _shared_launch() if shares_launch else _launch(),
-        "pids": whose_pids(),
+        "pids": pid_namespace(),
         "versions": _versions(),
         "config": environment() | dict(config),
     }

@@ -16,6 +16,7 @@ from dsprof.logs.clocks import UNKNOWN, microseconds
 from dsprof.logs.source import bytes_of, is_plain
 from dsprof.logs.wrappers import study
 from dsprof.page.model import Place
+from dsprof.recording.layout import SUFFIX
 
 REACH: Final = 1 << 18  #: bytes looked at from either end of a source
 TRIED: Final = 100  #: lines from either end that may state a time
@@ -54,7 +55,7 @@ def _moment(row: pd.Series[Any]) -> Moment:
 
 def _ends(source: str) -> Iterable[Moment]:
     """The first stamp near the start of a source, and the last one near its end."""
-    if source.endswith(".dsprof"):  # rows tell their times
+    if source.endswith(SUFFIX):  # rows tell their times
         return
     try:
         head, tail, before = _head_and_tail(source)

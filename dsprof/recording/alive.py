@@ -13,9 +13,9 @@ _QUIET: Final = 10.0  # seconds
 _STEPS: Final = 5
 
 
-def whose_pids() -> str:
-    """A word for what the numbers of processes count in: this start of this machine, and the
-    container or not; "" where the kernel does not tell.
+def pid_namespace() -> str:
+    """Identifies what process ids belong to: this boot of this machine and, in a container with its
+    own, the container; "" where the kernel does not tell.
     """
     with suppress(OSError, ValueError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -24,10 +24,10 @@ def whose_pids() -> str:
 
 
 def is_gone(pid: int, pids: str) -> bool:
-    """Whether the process with this number, among those that `pids` (see `whose_pids`) names,
-    certainly is no more.
+    """Whether the process with this id, of the namespace `pids` (`pid_namespace`), is certainly
+    gone.
     """
-    if not pids or pids != whose_pids():
+    if not pids or pids != pid_namespace():
         return False
     try:
         os.kill(pid, 0)
@@ -86,7 +86,7 @@ def _is_link_to(link: Path, recording: Path) -> bool:
 
 
 def is_silent(idle: float, step: float) -> bool:
-    """Whether it is long that nothing was written: 10 s, or five steps if those are longer.
+    """Whether nothing has been written for long: for 10 s, or five steps if those are longer.
 
     Args:
         idle: seconds since anything was.

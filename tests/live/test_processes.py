@@ -14,7 +14,7 @@ import pytest
 
 from dsprof.live.processes import deaths, look_at, process_of
 from dsprof.recording import Recording, launches
-from dsprof.recording.alive import whose_pids
+from dsprof.recording.alive import pid_namespace
 from tests.live.jobs import Job
 
 
@@ -107,7 +107,7 @@ def test_who_was_asked_to_end_is_no_reason_for_what_killed_another_at_the_same_m
 
 
 def test_who_is_surely_gone_does_not_run_however_lately_it_wrote(tmp_path: Path) -> None:
-    Job(tmp_path, 1, pid=1 << 22, pids=whose_pids(), host=os.uname().nodename).run(1)
+    Job(tmp_path, 1, pid=1 << 22, pids=pid_namespace(), host=os.uname().nodename).run(1)
     process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
     process.look(process.grown + 2)
     assert process.state == "silent"

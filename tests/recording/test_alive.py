@@ -14,7 +14,7 @@ import pytest
 
 from dsprof.recording import Writer
 from dsprof.recording import writer as writing
-from dsprof.recording.alive import is_gone, is_stopped, is_writing, shares_clock, whose_pids
+from dsprof.recording.alive import is_gone, is_stopped, is_writing, pid_namespace, shares_clock
 from dsprof.recording.read import Recording
 from dsprof.recording.writer import clocks
 from tests.recording.recorded import CLASSES, header
@@ -76,11 +76,11 @@ def test_processes_of_one_host_count_from_one_moment() -> None:
 def test_a_process_is_surely_gone_only_where_its_number_means_the_same() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    assert is_gone(process.pid, whose_pids())
-    assert not is_gone(process.pid, f"{whose_pids()} of another machine")
+    assert is_gone(process.pid, pid_namespace())
+    assert not is_gone(process.pid, f"{pid_namespace()} of another machine")
     assert not is_gone(process.pid, "")
-    assert not is_gone(os.getpid(), whose_pids())
-    assert not is_gone(1, whose_pids())
+    assert not is_gone(os.getpid(), pid_namespace())
+    assert not is_gone(1, pid_namespace())
 
 
 def test_a_process_that_a_signal_stopped_is_there_and_stands_still() -> None:
@@ -95,4 +95,4 @@ def test_a_process_that_a_signal_stopped_is_there_and_stands_still() -> None:
 
 def test_a_number_that_no_process_has_is_of_one_that_is_gone() -> None:
     """As in a damaged header."""
-    assert is_gone(1 << 40, whose_pids())
+    assert is_gone(1 << 40, pid_namespace())
