@@ -41,8 +41,9 @@ def prepare() -> None:
     sys.excepthook = _bug
 
 
-def put(text: str) -> None:
-    """Write to standard output. A broken pipe is no error: the reader has seen enough.
+def put(text: str) -> bool:
+    """Write to standard output; whether anybody still reads it. A broken pipe is no error: the
+    reader has seen enough.
 
     Raises:
         DsprofError: it cannot be written, as on a full disk.
@@ -52,9 +53,11 @@ def put(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         discard()
+        return False
     except OSError as error:
         discard()
         raise refused(error, "standard output") from None
+    return True
 
 
 def discard() -> None:

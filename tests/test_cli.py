@@ -115,10 +115,12 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("options", ["", "--json -"])
+@pytest.mark.parametrize(
+    "command", ["report {}", "report {} --json -", "live {} --once", "live {} --json"]
+)
 @pytest.mark.parametrize("reader", ["head -c 10", "true"])
-def test_a_reader_that_leaves_early_is_no_error(options: str, reader: str) -> None:
-    done = shell(f"dsprof report {SEED} {options} | {reader}")
+def test_a_reader_that_leaves_early_is_no_error(command: str, reader: str) -> None:
+    done = shell(f"dsprof {command.format(SEED)} | {reader}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -135,6 +137,8 @@ FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/ful
     [
         (f"report {SEED} > /dev/full", "standard output: "),
         (f"report {SEED} --json - > /dev/full", "standard output: "),
+        (f"live {SEED} --once > /dev/full", "standard output: "),
+        (f"live {SEED} --json > /dev/full", "standard output: "),
         (f"report {SEED} --json /dev/full > /dev/null", "/dev/full: "),
         (f"report {SEED} -o /dev/full > /dev/null", "/dev/full: "),
         ("--help > /dev/full", ""),

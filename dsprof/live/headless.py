@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dsprof.errors import DsprofError
 from dsprof.live.picture import Picture
 from dsprof.live.text import document, lines
+from dsprof.output import put
 from dsprof.run.nothing import empty, no_log
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def once(watch: Watch, *, as_json: bool) -> None:
     """The picture of what is there now.
 
     Raises:
-        DsprofError: nothing is there.
+        DsprofError: nothing is there, or it cannot be printed.
     """
     picture = settled(watch)
     nothing = picture.step is None and not picture.records and not picture.problems
@@ -61,12 +61,15 @@ def settled(watch: Watch, longest: float = _LONGEST) -> Picture:
 
 
 def follow(watch: Watch, every: float, rest: Callable[[float], None] = time.sleep) -> None:
-    """One JSON object a refresh, until the job has ended or nobody reads."""
+    """One JSON object a refresh, until the job has ended or nobody reads.
+
+    Raises:
+        DsprofError: it cannot be printed.
+    """
     while True:
         begun = time.process_time()
         picture = watch.refresh()
-        say(picture, as_json=True)
-        if picture.state == "ended":
+        if not say(picture, as_json=True) or picture.state == "ended":
             return
         rest(max(every, pause(time.process_time() - begun)))
 
@@ -79,10 +82,9 @@ def pause(cost: float) -> float:
 _REST: Final = 4.0  # a fifth of a core at most
 
 
-def say(picture: Picture, *, as_json: bool) -> None:
+def say(picture: Picture, *, as_json: bool) -> bool:
+    """Print it; whether anybody reads on."""
     if as_json:
-        sys.stdout.write(json.dumps(document(picture), allow_nan=False) + "\n")
-    else:
-        width = min(shutil.get_terminal_size().columns, _WIDEST)
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines(picture, width))
-    sys.stdout.flush()
+        return put(json.dumps(document(picture), allow_nan=False) + "\n")
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    return put("".join(f"{line.rstrip()}\n" for line in lines(picture, width)))

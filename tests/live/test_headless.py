@@ -75,6 +75,16 @@ def test_the_json_of_a_refresh_is_one_line_with_every_part(
     assert all(seconds > 0 for seconds in rests)
 
 
+def test_a_job_is_watched_until_nobody_reads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path, 2).run(3)
+    reads, rests = iter([True, True, False]), list[float]()
+    monkeypatch.setattr(headless, "put", lambda _: next(reads))
+    headless.follow(Watch([str(tmp_path)]), 0.0, rests.append)
+    assert len(rests) == 2
+
+
 def test_findings_in_json_have_what_the_report_gives_them() -> None:
     told = document(picture_of(SAMPLES / "neox_pipeline_2023.log"))
     first = told["findings"][0]
