@@ -50,6 +50,7 @@ from dsprof.findings.traces import LEAVES, said_if_lost
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks
 
+_FIRST: Final = " It was the first call of its group: nothing went through before."
 _CUT: Final = "OpType="  #: what is left of it where a line ends within its name
 _MISSED: Final = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
 
@@ -90,6 +91,12 @@ _OF_NCCL: Final = Advice(
     "",
     "2000",
     "PyTorch's flight recorder then writes where each rank stood",
+)
+_OF_PREPARING: Final = Advice(
+    "what one rank prepares before training",
+    "",
+    "done in advance, or with a longer timeout",
+    "the others wait for it in the first call: a data set to tokenize, a model to download",
 )
 _OF_DUMPS: Final = Advice(
     "torchfrtrace",
@@ -166,6 +173,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     )
     surely = absent.empty or is_sure(facts, absent)
     traces = said_if_lost(facts.run, inside) if absent.empty else ""
+    first = absent.empty and behind is None and was_first_call(facts, rows)
     sure = behind is not None and surely
     hung = "Training hung" if surely else "Training stood still"
     behind = missing if behind is None else behind
@@ -177,13 +185,15 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
         summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
-        f"{said_of_callers(callers(facts, rows))} {blame}{traces}"
+        f"{said_of_callers(callers(facts, rows))} {blame}{traces}{_FIRST * first}"
         if absent.empty
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=_lines(rows),
-        advice=(
+        advice=(_OF_PATHS, _OF_PREPARING)
+        if first
+        else (
             *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
             *((LEAVES,) if traces else ()),
             *((ALIKE,) if not is_outside(facts, absent) else ()),
@@ -214,15 +224,14 @@ def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     """No rank is missing, so that none can be blamed for not coming."""
     inside, first = in_operation(facts, rows), was_first_call(facts, rows)
-    nothing = " It was the first call of its group: nothing went through before." * first
     by = _OF_PEERS if layout_of_job(facts).nodes == 1 else _OF_NETWORK
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
         title=f"A collective timed out{inside}{when(row)}, with every rank in it",
         summary=f"All {size_of_job(facts):,} ranks of the job had called it: none of them skipped "
-        f"it.{nothing}{said_of_callers(callers(facts, rows))} Either NCCL does not get data from "
-        "one to another, or a GPU did not finish its work before it. Medium confidence: these "
+        f"it.{_FIRST * first}{said_of_callers(callers(facts, rows))} Either NCCL does not get data "
+        "from one to another, or a GPU did not finish its work before it. Medium confidence: these "
         "lines do not say which.",
         steps=step_span(row),
         evidence=_lines(rows),

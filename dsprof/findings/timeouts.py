@@ -100,7 +100,8 @@ def said_if_apart(facts: Facts, rows: pd.DataFrame) -> str:
 
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:
     """Whether it was the first of its group: nothing went through before."""
-    return bool((_calls(facts, rows)["count"] == 1).all())
+    calls = _calls(facts, rows)["count"]
+    return bool(len(calls) and calls.eq(1).fillna(value=False).all())
 
 
 def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,17 @@ def test_where_every_rank_waits_in_one_call_none_is_said_to_be_missing() -> None
     assert "never arrived" in one(run_of(rows, world_size=4), "hang").summary
 
 
+@pytest.mark.parametrize(("call", "first"), [(1, True), (882, False)])
+def test_a_rank_that_missed_the_first_call_may_still_prepare_or_be_out_of_reach(
+    call: int, *, first: bool
+) -> None:
+    text = "OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=600000"
+    found = one(run_of([problem("watchdog", text, rank=1, count=call)]), "hang")
+    assert ("nothing went through before" in found.summary) is first
+    advised = [advice.setting for advice in found.advice]
+    assert (advised == ["NCCL_DEBUG", "what one rank prepares before training"]) is first
+
+
 @pytest.mark.parametrize(
     ("sequence", "ends", "named"), [(1, True, True), (2, True, False), (1, False, False)]
 )
