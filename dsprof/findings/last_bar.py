@@ -18,6 +18,7 @@ _BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
 _BESIDE: Final = {"bar_loss": "loss", "bar_reward": "reward"}  # what its loop writes beside it
 _RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
 _SLOWEST: Final = 0.1  # of rates with two decimals: of a slower one (Lightning's) they tell little
+_QUICKEST: Final = 0.001  # seconds of a turn: what is quicker tokenizes, filters or downloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def bar(run: Run) -> Bar | None:
     if run.steps["whole_seconds"].notna().any():
         return None
     meant = steps_meant(run.told)
-    moved = _bars(run).query("bar_position > 0 and bar_elapsed > 0")
+    moved = _bars(run).query("bar_position > 0 and bar_elapsed > @_QUICKEST * bar_position")
     if meant and len(evaluations_told(run.told)):
         moved = moved[moved["bar_total"].isin(meant)]
     if moved.empty:

@@ -275,8 +275,7 @@ def _said_of_bars(facts: Facts) -> str:
     """What the source's progress bars can tell of speed."""
     if unmoved(facts.run):
         return "Not one turn of its progress bar had ended where the source ends. "
-    elapsed = facts.run.told.loc[facts.run.told["name"] == "bar_elapsed", "seconds"]
-    if not elapsed.gt(0).any():
+    if bar(facts.run) is None:
         return ""
     if _bars_of_steps(facts):
         return "A progress bar counts its steps, but there is no second position to time them by. "

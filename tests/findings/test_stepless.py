@@ -114,11 +114,20 @@ def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_fo
     assert found.advice[0].setting == "py-spy dump --pid"
 
 
-def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
-    bar = metric("bar_elapsed", None, None, seconds=40.0)
-    found = one(run_of([bar]), "unaccounted-time")
-    assert "nothing" not in found.title
-    assert "A progress bar moves" in found.summary
+@pytest.mark.parametrize(
+    ("bar", "tells"),
+    [
+        ("9/100 [00:40<06:44,  4.44s/it]", True),
+        ("10500/80000 [00:01<00:07, 9610.00it/s]", False),  # of samples
+    ],
+)
+def test_a_progress_bar_is_said_to_tell_of_speed(bar: str, *, tells: bool) -> None:
+    found = one(
+        run_of_text(f"WORLD INFO DICT: {{'localhost': [0]}}\n  9%|#   | {bar}\n"),
+        "unaccounted-time",
+    )
+    assert ("nothing can be said about speed" not in found.title) is tells
+    assert ("A progress bar moves" in found.summary) is tells
 
 
 def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_step() -> None:
