@@ -17,7 +17,7 @@ from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
 from dsprof.text.parts import UNTIMED
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_ranks, format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.findings.facts import Facts
@@ -86,8 +86,13 @@ def _stages(facts: Facts) -> str:
     if late is None:
         return "The stages of a pipeline do different work: no rank is late by being slower."
     one, comes = late.latest, "comes" if len(late.latest.group) == 1 else "come"
+    several = (
+        f"{format_ranks(late.ranks).capitalize()} are late beside others of their stages. "
+        if late.ranks != one.group
+        else ""
+    )
     return (
-        "The stages of a pipeline do different work. Of the ranks of stage "
+        f"The stages of a pipeline do different work. {several}Of the ranks of stage "
         f"{late.stage}, which do the same, {one.who} {comes} last in {format_share(one.held)} of "
         f"{words.count_of(one.steps, 'step')}, {format_seconds(one.delay)} per step after the "
         "median of the others."

@@ -57,10 +57,14 @@ def test_a_rank_that_is_late_in_its_stage_is_named_with_what_that_costs(
 
 
 def test_as_late_ranks_of_several_stages_are_named_together(tmp_path: Path) -> None:
-    found = late(planted(tmp_path, 1, 3))
+    run = planted(tmp_path, 1, 3)
+    found = late(run)
     assert found is not None
     assert found.ranks == (1, 3)
     assert found.title.startswith("The others wait for ranks 1 and 3, ")
+    assert "Ranks 1 and 3 are late beside others of their stages. Of the ranks of stage " in (
+        rank_section(run).lead
+    )
 
 
 def test_a_stage_that_is_slow_on_all_its_ranks_is_uneven(tmp_path: Path) -> None:
