@@ -24,6 +24,7 @@ from dsprof.findings.extremes import (
 )
 from dsprof.findings.facts import COLLECTING, Facts, once, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.late_in_part import LatePart, late_parts
 from dsprof.findings.late_ranks import (
     hosts_of,
     is_steady,
@@ -31,7 +32,6 @@ from dsprof.findings.late_ranks import (
     node,
     own_code,
     proof_of,
-    stands_out,
 )
 from dsprof.findings.late_replica import are_compared, found_replica, late_replica, waited_beside
 from dsprof.findings.late_stage import found_late, late_stage
@@ -70,42 +70,52 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     why_not = _why_not(facts, late)
     if why_not:
         return why_not
-    share = facts.share_of_waiting(late.delay, late.group) or 0.0
+    return [one for part in late_parts(facts) if (one := _found(facts, part)) is not None]
+
+
+def _found(facts: Facts, part: LatePart) -> Finding | None:
+    """The finding about those who are late in a part of the steps, or in all of them."""
+    late = part.late
+    share = facts.share_of_waiting(part.seconds, late.group) or 0.0
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
-    if severity is None or not stands_out(late):
-        return []
+    if severity is None:
+        return None
     said, more = _words(facts, late), more_backwards(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
-    return [
-        Finding(
-            rule="straggler-rank",
-            severity=severity,
-            title=f"{said.wait.capitalize()} for {said.where}, {format_share(share)} of "
-            + ("each step" if is_steady(late) else "the time")
-            + (_GARBAGE if garbage else ""),
-            summary=f"{said.are_last} in {format_share(late.held)} of "
-            f"{late.steps:,} steps and {said.arrive} {format_seconds(late.delay)} per step after "
-            f"{said.median}. {said.lose} {_mostly(late, place)}"
-            + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
-            + (other.said(len(late.group)) if other else "")
-            + _other_work(late)
-            + (f" {more.said}" if more else ""),
-            share=share,
-            seconds_per_step=late.delay,
-            ranks=late.group,
-            phase=late.phase or None,
-            steps=(late.first, late.last),
-            evidence=proof_of(facts, late),
-            advice=garbage
-            or (
-                *((other.advice(late.who),) if other else ()),
-                *((more.advice,) if more else (*own_code(facts, late, place), node(facts, late))),
-            ),
-            gain=_gain(facts, late),
-            what_if=f"{late.who} were not late" if facts.replay else "",
-        )
-    ]
+    of = "each step" if is_steady(late) and not part.when else "the time"
+    title = f"{said.wait} for {said.where}, {format_share(share)} of {of}"
+    return Finding(
+        rule="straggler-rank",
+        severity=severity,
+        title=_capital(f"{part.when}, {title}" if part.when else title)
+        + (_GARBAGE if garbage else ""),
+        summary=f"{said.are_last} in {format_share(late.held)} of "
+        f"{late.steps:,} steps{f', {late.first:,} to {late.last:,},' if part.when else ''} and "
+        f"{said.arrive} {format_seconds(late.delay)} per step after "
+        f"{said.median}. {said.lose} {_mostly(late, place)}"
+        + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
+        + (other.said(len(late.group)) if other else "")
+        + _other_work(late)
+        + (f" {more.said}" if more else ""),
+        share=share,
+        seconds_per_step=part.seconds,
+        ranks=late.group,
+        phase=late.phase or None,
+        steps=(late.first, late.last),
+        evidence=proof_of(facts, late),
+        advice=garbage
+        or (
+            *((other.advice(late.who),) if other else ()),
+            *((more.advice,) if more else (*own_code(facts, late, place), node(facts, late))),
+        ),
+        gain=promise(part.seconds) if part.when else _gain(facts, late),
+        what_if=f"{late.who} were not late" if facts.replay and not part.when else "",
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 _GARBAGE: Final = ": memory_breakdown collects garbage there"
@@ -203,10 +213,11 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     found, late = straggler_rank(facts), facts.straggler
     if facts.is_pipeline:  # its stages wait in sends and receives, its replicas here
         return 0.0 if operation else waited_beside(facts)
-    if isinstance(found, str) or not found or (late and operation not in late.meeting):
+    if isinstance(found, str) or not found:
         return 0.0
     if late is not None:
-        return late.delay * (late.ranks - len(late.group)) / late.ranks
+        told = [one for one in _told(facts) if operation in one.late.meeting]
+        return sum(one.seconds * (1 - len(one.late.group) / one.late.ranks) for one in told)
     if spreads(facts) is not None:
         return waited_in_collectives(facts)
     return sum(one.seconds_per_step or 0.0 for one in found)
@@ -223,8 +234,25 @@ def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
         return stage.more * len(stage.ranks) / facts.layout.world_size, stage.ranks
     if late is None or not facts.run.is_recording or not late_seconds(facts):
         return 0.0, ()
-    lost = _beside_phases(facts, late) if late.phase else late.place_delay
-    return lost * len(late.group) / late.ranks, late.group
+    lost = {
+        one.late.group: one.share * len(one.late.group) / one.late.ranks * _lost(facts, one)
+        for one in _told(facts)
+    }
+    return sum(lost.values()), tuple(sorted({rank for group in lost for rank in group}))
+
+
+def _told(facts: Facts) -> list[LatePart]:
+    """Those of whom there is a finding."""
+    found = straggler_rank(facts)
+    told = set() if isinstance(found, str) else {one.ranks for one in found}
+    return [one for one in late_parts(facts) if one.late.group in told]
+
+
+def _lost(facts: Facts, part: LatePart) -> float:
+    """Seconds of each of its steps that they lose outside of all phases."""
+    if not part.late.phase:
+        return part.late.place_delay
+    return 0.0 if part.when else _beside_phases(facts, part.late)
 
 
 def _beside_phases(facts: Facts, late: Straggler) -> float:

@@ -11,6 +11,7 @@ from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.ranks import of_median_rank
 from dsprof.analysis.rest import untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
+from dsprof.findings.late_in_part import late_parts
 from dsprof.findings.late_ranks import may_wait, stands_out
 from dsprof.findings.late_replica import late_replica
 from dsprof.page import words
@@ -106,6 +107,13 @@ def _waiting(facts: Facts) -> str:
         return "No rank stands out as the one that the others wait for."
     if why := may_wait(facts, slow):
         return f"Which rank is late is not known: {why}."
+    if parts := [part for part in late_parts(facts) if part.when]:
+        return " ".join(
+            f"{part.late.who.capitalize()} {'comes' if len(part.late.group) == 1 else 'come'} last "
+            f"in {format_share(part.late.held)} of the steps {part.when}, "
+            f"{format_seconds(part.late.delay)} per step after the median other rank."
+            for part in parts
+        )
     if not stands_out(slow):
         return (
             f"No rank stands out: the one that comes last most often, {slow.who}, "
