@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.ranks import Straggler, compared_steps, straggler
-from dsprof.events import Class
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.late_ranks import may_wait, stands_out
+from dsprof.findings.late_ranks import MEETING, may_wait, stands_out
 from dsprof.findings.thresholds import STRAGGLER_CHANCE, STRAGGLER_HELD, STRAGGLER_STEPS
 from dsprof.run.table import where
-
-_MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ def _parts(facts: Facts) -> list[LatePart]:
 
 def _last(phases: pd.DataFrame) -> pd.Series[int]:
     """By step, the rank that waits least where all meet."""
-    rows = compared_steps(where(phases, phases["class"].isin(_MEETING) & phases["rank"].notna()))
+    rows = compared_steps(where(phases, phases["class"].isin(MEETING) & phases["rank"].notna()))
     sums = rows[["step", "rank", "self_seconds"]]
     waits = sums.pivot_table("self_seconds", "step", "rank", aggfunc="sum").dropna()
     return waits.idxmin(axis=1) if len(waits) else pd.Series(dtype=int)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+import numpy as np
+
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.ranks import Straggler
+from dsprof.analysis.trends import period
+from dsprof.events import Class
 from dsprof.findings.evidence import largest, row_evidence
-from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts
+from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, once
 from dsprof.findings.finding import Advice, Evidence
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at
 from dsprof.findings.thresholds import (
@@ -18,7 +22,11 @@ from dsprof.findings.thresholds import (
     STRAGGLER_OFTEN,
 )
 from dsprof.findings.unseen import calls_unseen
+from dsprof.run.table import plain
 from dsprof.units import format_seconds
+
+#: Classes of phases in which ranks wait for each other.
+MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 
 
 def may_wait(facts: Facts, late: Straggler) -> str | None:
@@ -49,6 +57,18 @@ def stands_out(late: Straggler) -> bool:
     """Whether the same rank usually comes last, instead of each in turn."""
     often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
     return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
+
+
+@once
+def meet_every(facts: Facts) -> int | None:
+    """N, if recorded ranks meet in each Nth step, and in none between, as those of local SGD do."""
+    phases = facts.compared
+    if not facts.run.is_recording or calls_unseen(facts):
+        return None
+    steps = np.unique(plain(phases["step"]))
+    meets = phases["class"].isin(MEETING) & (phases["self_seconds"] > 0)
+    rows = np.flatnonzero(np.isin(steps, phases["step"][meets].unique()))
+    return period(rows)
 
 
 def is_steady(late: Straggler) -> bool:

@@ -29,6 +29,7 @@ from dsprof.findings.late_ranks import (
     hosts_of,
     is_steady,
     may_wait,
+    meet_every,
     node,
     own_code,
     proof_of,
@@ -83,13 +84,14 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
     said, more = _words(facts, late), more_backwards(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
-    of = "each step" if is_steady(late) and not part.when else "the time"
+    every = meet_every(facts)
+    when = part.when or (f"every {every:,} steps, where ranks meet" if every else "")
+    of = "each step" if is_steady(late) and not when else "the time"
     title = f"{said.wait} for {said.where}, {format_share(share)} of {of}"
     return Finding(
         rule="straggler-rank",
         severity=severity,
-        title=_capital(f"{part.when}, {title}" if part.when else title)
-        + (_GARBAGE if garbage else ""),
+        title=_capital(f"{when}, {title}" if when else title) + (_GARBAGE if garbage else ""),
         summary=f"{said.are_last} in {format_share(late.held)} of "
         f"{late.steps:,} steps{f', {late.first:,} to {late.last:,},' if part.when else ''} and "
         f"{said.arrive} {format_seconds(late.delay)} per step after "
@@ -97,7 +99,8 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
         + (other.said(len(late.group)) if other else "")
         + _other_work(late)
-        + (f" {more.said}" if more else ""),
+        + (f" {more.said}" if more else "")
+        + (f" What it is late by in {every:,} steps, they wait in one." if every else ""),
         share=share,
         seconds_per_step=part.seconds,
         ranks=late.group,
@@ -109,8 +112,8 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
             *((other.advice(late.who),) if other else ()),
             *((more.advice,) if more else (*own_code(facts, late, place), node(facts, late))),
         ),
-        gain=promise(part.seconds) if part.when else _gain(facts, late),
-        what_if=f"{late.who} were not late" if facts.replay and not part.when else "",
+        gain=promise(part.seconds) if when else _gain(facts, late),
+        what_if=f"{late.who} were not late" if facts.replay and not when else "",
     )
 
 

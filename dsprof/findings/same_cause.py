@@ -11,6 +11,7 @@ from typing import Final
 from dsprof.events import GRAVITY, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.late_ranks import meet_every
 from dsprof.findings.spikes import is_of_data
 from dsprof.findings.thresholds import DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
 
@@ -28,8 +29,9 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings about one engine's steps, of which each cause has one.
 
     The one that tells more is kept, with the advice of both: which rank's input is late, rather
-    than that input is; in which steps a rank is late, rather than that it is; that input is late,
-    rather than that some steps are longer.
+    than that input is; in which steps a rank is late, rather than that it is, unless it is late in
+    all of them and ranks meet in those alone; that input is late, rather than that some steps are
+    longer.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
@@ -39,7 +41,10 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     for rule in ("step-spikes", "slowdown"):
         longer, late = by_rule.get(rule), by_rule.get("straggler-rank")
         if longer and late and longer.ranks == late.ranks:
-            _keep(by_rule, longer, late, 1.0, facts)
+            if meet_every(facts):  # what these steps do beside is not why they are longer
+                _keep(by_rule, late, replace(longer, advice=()), 1.0, facts)
+            else:
+                _keep(by_rule, longer, late, 1.0, facts)
     longer, data = by_rule.get("step-spikes"), by_rule.get("data-bound")
     if longer and data and _is_input(facts, longer):
         _keep(by_rule, longer, data, 1.0, facts)

@@ -1,0 +1,73 @@
+"""Ranks that meet only now and then, of which one is late all the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof import load
+from dsprof.recording import Writer
+from dsprof.run import Run
+from tests.findings.plants import one
+from tests.recording.recorded import MS, header
+
+FORWARD, UPDATE, EVERY = 18, 2, 8
+
+
+def local_sgd(folder: Path, late: int, every: int = EVERY, steps: int = 160) -> Run:
+    """Three ranks that average what they have learned in each step of `every`; rank 1 computes
+    `late` ms longer in each step.
+    """
+    began = [MS] * 3
+    ranks = [Writer.create(folder, header(rank, world=3)) for rank in range(3)]
+    for step in range(1, steps + 1):
+        at = list(began)
+        for rank, writer in enumerate(ranks):
+            name, update = writer.name("forward", 0, "compute"), writer.name("step", 0, "optimizer")
+            ends = at[rank] + (FORWARD + late * (rank == 1)) * MS
+            writer.span(name, at[rank], ends, step)
+            at[rank] = ends + UPDATE * MS
+            writer.span(update, ends, at[rank], step)
+        if step % every == 0:
+            met = max(at) + MS
+            for rank, writer in enumerate(ranks):
+                reduce = writer.name("all_reduce")
+                writer.collective(reduce, 0, at[rank], at[rank], met - at[rank], step, size=1 << 20)
+            at = [met] * 3
+        for rank, writer in enumerate(ranks):
+            writer.step(step, began[rank], at[rank])
+            writer.flush()
+        began = at
+    for writer in ranks:
+        writer.close()
+    return load(folder)
+
+
+def test_where_ranks_meet_now_and_then_they_wait_there_for_what_one_is_late_by_in_each_step(
+    tmp_path: Path,
+) -> None:
+    run = local_sgd(tmp_path / "late", 5)
+    found = run.findings[0]
+    assert found.title == (
+        "Every 8 steps, where ranks meet, the others wait for rank 1 on worker-1, 20 % of the time"
+    )
+    assert "It loses most in forward (5.00 ms per step)" in found.summary
+    assert "What it is late by in 8 steps, they wait in one." in found.summary
+    usual = local_sgd(tmp_path / "usual", 0)
+    longer, seconds = (each.judged[0].step_seconds for each in (run, usual))
+    assert longer is not None
+    assert seconds is not None
+    assert found.seconds_per_step == pytest.approx(longer - seconds, rel=0.02)
+    assert found.gain is not None
+    assert found.gain[1] == found.seconds_per_step
+    assert one(run, "step-spikes").severity == "info"
+    assert "what happens at these steps" not in [advice.setting for advice in found.advice]
+
+
+@pytest.mark.parametrize("every", [1, 70])
+def test_ranks_that_meet_in_each_step_or_hardly_ever_are_not_said_to_meet_now_and_then(
+    every: int, tmp_path: Path
+) -> None:
+    found = one(local_sgd(tmp_path, 5, every), "straggler-rank")
+    assert found.title.startswith("The others wait for rank 1 on worker-1, ")
