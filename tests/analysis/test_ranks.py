@@ -400,6 +400,25 @@ def test_a_phase_is_named_that_explains_more_than_half_of_what_others_wait(
     assert found.phase == phase
 
 
+def test_a_stage_that_waits_less_to_receive_and_more_to_send_is_not_late() -> None:
+    """As stages of a pipeline do that all work for 0.1 s, but for 5 ms of rank 0's."""
+    rows = [
+        (step, rank, name, class_, seconds)
+        for step in range(1, 21)
+        for name, class_, *both in (
+            ("forward", "compute", 0.105, 0.1),
+            ("recv", "wait", 0.01, 0.04),
+            ("send", "wait", 0.03, 0.005),
+        )
+        for rank, seconds in enumerate(both)
+    ]
+    late = straggler(table(*rows))
+    assert late is not None
+    assert (late.group, late.phases, late.meeting) == ((0,), ("forward",), "recv")
+    assert late.delay == pytest.approx(0.005)
+    assert late.awaits == 0
+
+
 def test_ranks_that_are_alike_hold_up_nobody() -> None:
     found = uneven(in_turns(forward=0.3).assign(self_seconds=1.0), MEETS)
     assert found is not None
