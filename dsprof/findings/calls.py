@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.collectives import (
+    BARRIER,
     LARGE,
     SMALL,
     per_operation,
@@ -26,7 +29,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.table import where
-from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
+from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share, listed
 
 _AROUND = "more than the calls take, because what prepares each of them is saved as well"
 
@@ -101,14 +104,23 @@ def _why(facts: Facts, told: int) -> str:
     )
 
 
-def beside_phases(facts: Facts, seconds: float) -> tuple[str, Advice] | None:
-    """What is said of recorded calls in no phase that carry no gradients, and what to change, if
-    they are most of `seconds` of communication: the script's own, or a trainer's."""
+class BesidePhases(NamedTuple):
+    """Recorded calls in no phase that carry no gradients: the script's own, or a trainer's."""
+
+    title: str
+    said: str
+    advice: Advice
+
+
+def beside_phases(facts: Facts, seconds: float) -> BesidePhases | None:
+    """What is said of such calls, and what to change, if they are most of `seconds` of
+    communication.
+    """
     if not facts.run.is_recording:
         return None
     table = facts.phases_of("communication")
-    table = table[~table.index.str.contains("_in_|reduce|barrier")]
-    own = float(table["seconds"].sum())
+    table = table[~table.index.str.contains("_in_") & ~_may_reduce_gradients(facts, table.index)]
+    own = min(float(table["seconds"].sum()), seconds)
     if own < WAITING_EXPLAINS * seconds:
         return None
     calls = facts.held_up[facts.held_up["op"].isin(table.index) & facts.held_up["phase"].isna()]
@@ -118,14 +130,31 @@ def beside_phases(facts: Facts, seconds: float) -> tuple[str, Advice] | None:
         f"{format_seconds(own)} of it are calls that the script or its trainer makes outside of "
         f"forward, backward and update{size}, and waiting in them for a slower peer."
     )
+    title = f", {format_share(own / seconds)} of it outside of forward, backward and update"
     late = _late_to_send(facts, table.index) if sent < SMALL else None
     if late is not None:
         why = "so few bytes take no such time: the others wait until it sends them"
         said += f" In them rank {late} is held up least."
-        return said, Advice(f"what rank {late} does before its {table.index[0]}", "", "less", why)
-    what = f"what the script sends by {' and '.join(map(str, table.index))}"
+        what = f"what rank {late} does before its {table.index[0]}"
+        return BesidePhases(title, said, Advice(what, "", "less", why))
+    sends = [str(op) for op in table.index if not BARRIER.search(op)]
+    what = f"what the script sends by {listed(sends)}" if sends else "the script's own barriers"
     why = "these calls carry no gradients: larger batches do not save them"
-    return said, Advice(what, "", "less of it, or less often", why)
+    return BesidePhases(title, said, Advice(what, "", "less of it, or less often", why))
+
+
+def _may_reduce_gradients(facts: Facts, calls: pd.Index[str]) -> npt.NDArray[np.bool_]:
+    """Which recorded calls in no phase may be a script's own averaging of gradients, and a barrier
+    be beside it. None are, if gradients are reduced in a phase and these send little each, as
+    metrics do.
+    """
+    others = np.asarray(calls.str.contains("reduce|barrier"), bool)
+    known = facts.phases_of("communication").index
+    if not known.str.contains(r"reduce.*_in_(?:backward|reduce)").any():
+        return others
+    beside = facts.held_up[facts.held_up["phase"].isna()]
+    large = beside["op"][beside["bytes"] >= SMALL].unique()
+    return others & np.isin(calls, np.asarray(large, object))
 
 
 def _late_to_send(facts: Facts, calls: pd.Index[str]) -> int | None:

@@ -215,7 +215,7 @@ def _each_time(facts: Facts, seconds: float) -> Cause | None:
 def _of_the_script(facts: Facts, seconds: float) -> Cause | None:
     """No gain: what it sends may be needed."""
     found = beside_phases(facts, seconds)
-    return found and Cause(found[0], advice=(found[1],), known=False)
+    return found and Cause(found.said, found.title, advice=(found.advice,), known=False)
 
 
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:

@@ -599,6 +599,39 @@ def test_what_a_script_sends_beside_its_phases_is_not_saved_by_larger_batches(
     assert ("micro-batches of a step" in settings) != is_own
 
 
+@pytest.mark.parametrize("size", [8, 2 * MIB])
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_what_a_script_reduces_in_few_bytes_is_its_own_where_backward_reduces_gradients(
+    tmp_path: Path, size: int, *, is_reduced: bool
+) -> None:
+    """Of 30 ms in collectives 10 are in backward; 12 average a metric, and 8 are a barrier."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        backward, whose = writer.name("backward", 0, "compute"), writer.name("0 ranks 0-1")
+        inside = writer.name("all_reduce" if is_reduced else "broadcast", backward)
+        metric, barrier = writer.name("all_reduce"), writer.name("barrier")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            writer.span(backward, begin, begin + 80 * MS, step)
+            at = begin + 70 * MS
+            for op, many, sent in ((inside, 10, 4 * MIB), (metric, 12, size), (barrier, 8, 0)):
+                writer.collective(op, whose, at, at, many * MS, step, -1, sent, 4, step)
+                at += many * MS
+            writer.step(step, begin, begin + 100 * MS, (0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+        writer.close()
+    found = one(load(tmp_path), "communication-bound")
+    title = "30 % of a step is communication between ranks"
+    if not is_reduced:
+        assert "outside" not in found.title + found.summary
+    elif size < MIB:
+        assert found.title == f"{title}, 67 % of it outside of forward, backward and update"
+        assert "20.0 ms of it are calls that the script or its trainer makes" in found.summary
+        assert [one.setting for one in found.advice] == ["what the script sends by all_reduce"]
+    else:
+        assert "12.0 ms of it are calls" not in found.summary
+        assert "what the script sends by all_reduce" not in [one.setting for one in found.advice]
+
+
 @pytest.mark.parametrize(("blocked", "severity"), [(40, "critical"), (10, "warning"), (2, None)])
 def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_up(
     tmp_path: Path, blocked: int, severity: str | None
@@ -692,5 +725,5 @@ def test_in_a_broadcast_of_a_few_bytes_the_others_wait_for_the_rank_that_sends(
         writer.close()
     said = beside_phases(facts_of(load(tmp_path))[0], 0.021)
     assert said is not None
-    assert said[0].endswith("In them rank 1 is held up least.")
-    assert said[1].setting == "what rank 1 does before its broadcast"
+    assert said.said.endswith("In them rank 1 is held up least.")
+    assert said.advice.setting == "what rank 1 does before its broadcast"
