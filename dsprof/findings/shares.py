@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -248,7 +249,8 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
     """Optimizer states or parameters outside the GPU take a large share of the step.
 
     Gain: at best all of it, if the states fit on the GPUs after all. The update then takes GPU time
-    that this source does not show; GPU memory is at least five times as fast.
+    that this source does not show; GPU memory is at least five times as fast. States that a script
+    moves itself it may have to.
     """
     device = facts.run.config.get("offload_optimizer")
     classes = ("offload", "optimizer") if facts.is_offloaded else ("offload",)
@@ -256,13 +258,15 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
         return "no offload timer, and the configuration is not known to offload"
     where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")
     key = "zero_optimization.offload_optimizer"
+    by_script = _moved_by_script(facts, classes)
     found = _too_large(
         facts,
         Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL),
         f"optimizer work offloaded {where}" if device else "moving data off and onto the GPU",
         "Offloading trades speed for memory."
         + (" The whole update runs there and is counted." if device else ""),
-        (
+        by_script
+        or (
             *(more_threads(facts) if device else ()),
             Advice(
                 f"{key}.device",
@@ -276,8 +280,24 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
     )
     if isinstance(found, str):
         return found
+    least = 0.0 if by_script else OFFLOAD_SAVED
     lost = [one.seconds_per_step or 0.0 for one in found]
-    return [replace(one, gain=(OFFLOAD_SAVED * s, s)) for one, s in zip(found, lost, strict=True)]
+    return [replace(one, gain=(least * s, s)) for one, s in zip(found, lost, strict=True)]
+
+
+def _moved_by_script(facts: Facts, classes: Collection[str]) -> tuple[Advice, ...]:
+    """What to change if a script's own calls of an engine move most of what is moved."""
+    if facts.breakdown is None:
+        return ()
+    table = facts.phases_of(*classes)
+    of_script = table["seconds"][table.index.isin(("offload_states", "reload_states"))]
+    if 2 * float(of_script.sum()) <= float(table["seconds"].sum()):
+        return ()
+    call, why = "engine.offload_states(...)", "what nobody else needs the memory of can stay"
+    return (
+        Advice(f"{call} and reload_states()", "", "less often", "each moves all states"),
+        Advice(f"{call}, include=", "", "fewer states", why),
+    )
 
 
 def compute_bound(facts: Facts) -> list[Finding] | str:

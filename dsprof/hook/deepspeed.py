@@ -34,6 +34,7 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     parts.optimizer(engine.optimizer, "step/optimizer_step")
     time_updates(engine, parts)
     checkpoints(engine, parts)
+    _states(engine, parts)
 
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
@@ -80,6 +81,18 @@ def checkpoints(engine: Any, parts: Parts) -> None:
     parts.patches.method(
         engine, "load_checkpoint", lambda raw: around(raw, enter, loaded, falls_back)
     )
+
+
+def _states(engine: Any, parts: Parts) -> None:
+    """What moves the states of ZeRO off the device and back, as around the generation of answers
+    (DeepSpeed 0.15 and later).
+    """
+    timeline = parts.timeline
+    for method in ("offload_states", "reload_states"):
+        if hasattr(engine, method):
+            enter = partial(timeline.enter_once, parts.track, timeline.phase(method, Class.OFFLOAD))
+            around = partial(parts.guard.around, before=enter, after=timeline.leave)
+            parts.patches.method(engine, method, around)
 
 
 def _next(engine: Any) -> int:

@@ -181,6 +181,32 @@ def _loading(step: int, seconds: float) -> list[Row]:
     return [*rows, metric("step_seconds", step, sum(took.values()))]
 
 
+@pytest.mark.parametrize(("by_script", "least"), [(30, 0.0), (10, 0.032)])
+def test_states_that_a_script_moves_itself_are_no_setting_of_an_offloaded_optimizer(
+    tmp_path: Path, by_script: int, least: float
+) -> None:
+    """The rest of 40 of 100 ms is the engine's own swapping."""
+    writer = Writer.create(tmp_path, header(world=1, config={"world_size": 1, "zero_stage": 3}))
+    phases = {
+        writer.name("forward", 0, "compute"): 60,
+        writer.name("offload_states", 0, "offload"): by_script,
+        writer.name("swap", 0, "offload"): 40 - by_script,
+    }
+    for step in range(1, 11):
+        at = step * 100 * MS
+        for phase_id, many in phases.items():
+            writer.span(phase_id, at, at + many * MS, step)
+            at += many * MS
+        writer.step(step, step * 100 * MS, at, (0.06, 0.0, 0.0, 0.0, 0.0, 0.04, 0.0, 0.0))
+    writer.close()
+    found = one(load(tmp_path), "offload-bound")
+    assert found.title == "40 % of a step is moving data off and onto the GPU"
+    assert found.gain == pytest.approx((least, 0.04))
+    settings = [one.setting for one in found.advice]
+    assert ("zero_optimization.offload_optimizer.device" in settings) == (by_script < 20)
+    assert ("engine.offload_states(...), include=" in settings) == (by_script > 20)
+
+
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
     slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
     run = run_of(steps(3, slow), world_size=2, zero_stage=2, offload_optimizer="cpu")

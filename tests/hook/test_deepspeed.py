@@ -51,6 +51,18 @@ def test_what_stage_3_gathers_to_save_a_model_is_part_of_the_save(out: Path) -> 
         assert {row.path for row in inside} == {"checkpoint"}
 
 
+def test_states_that_a_loop_moves_off_the_device_and_back_are_phases_of_the_next_step(
+    out: Path,
+) -> None:
+    for rows in folder(out / "moves"):
+        for path in ("offload_states", "reload_states"):
+            moved = [span for span in rows.spans if span.path == path]
+            assert [span.step for span in moved] == [2, 3, 4, 5]
+            assert all(span.length >= 10_000_000 for span in moved)
+    steps = dsprof.load(out / "moves").steps
+    assert (steps["offload"].iloc[1:] >= 0.02).all()
+
+
 def test_an_evaluation_of_an_engine_with_gradients_is_no_training(out: Path) -> None:
     """`engine.eval()` changes the model's mode alone, not the engine's."""
     for rows in folder(out / "evaluates"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import dsprof.hook
@@ -68,6 +69,19 @@ def saves() -> None:
         stepping(engine)
         engine.save_16bit_model(str(job.out() / "saved"))
         stepping(engine)
+
+
+def moves() -> None:
+    """States off the device and back behind each step; real ones need a FusedAdam, and a GPU."""
+    engine = job.engine(3, 1)
+    engine.optimizer.offload_states = lambda *_, **__: time.sleep(0.01)
+    engine.optimizer.reload_states = lambda *_, **__: time.sleep(0.01)
+    with recorded("moves", engine):
+        for step in range(STEPS):
+            micro_batches(engine, step, 1)
+            engine.step()
+            engine.offload_states()
+            engine.reload_states()
 
 
 def scaled() -> list[float]:
@@ -160,6 +174,6 @@ def recorded(name: str, *engines: Any) -> Any:
 
 def main() -> None:
     job.start_deepspeed()
-    for way in (no_sync, batch, two, saves, evaluates):
+    for way in (no_sync, batch, two, saves, moves, evaluates):
         way()
     job.finish({"scales": scaled(), "losses": losses(), "means": module(), "failed": failed()})
