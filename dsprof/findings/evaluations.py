@@ -71,7 +71,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
-            advice=LESS_OFTEN,
+            advice=less_often(facts),
             gain=promise(cost) if cost else None,
         )
     ]
@@ -200,7 +200,7 @@ def _recorded(facts: Facts) -> list[Finding]:
         seconds_per_step=cost,
         phase=EVALUATION,
         evidence=phase_evidence(_phases(facts)),
-        advice=LESS_OFTEN if is_rare else _LARGER,
+        advice=less_often(facts) if is_rare else _LARGER,
         gain=promise(cost) if is_rare else None,
     )
     return [_may_compile(found) if _is_where_graphs_are_compiled(facts) else found]
@@ -225,11 +225,26 @@ def _may_compile(found: Finding) -> Finding:
 _LONGER: Final = "ranks that evaluate longer than others"
 _FEWER: Final = "without backward and optimizer more samples fit, and fewer batches are run"
 _LARGER: Final = (Advice("batches of forwards without a backward", "", "larger", _FEWER),)
-LESS_OFTEN: Final = (
-    Advice("eval_steps", "", "twice as many, or more", "half as many evaluations cost half"),
-    Advice("evaluation data set", "", "a part of it", "half as many batches cost half"),
+_OFTEN: Final = "half as many evaluations cost half"
+_LESS_DATA: Final = Advice(
+    "evaluation data set", "", "a part of it", "half as many batches cost half"
+)
+_OF_TRAINER: Final = (
+    Advice("eval_steps", "", "twice as many, or more", _OFTEN),
+    _LESS_DATA,
     Advice("per_device_eval_batch_size", "", "larger", _FEWER),
 )
+_OF_LOOP: Final = (
+    Advice("steps between evaluations", "", "twice as many, or more", _OFTEN),
+    _LESS_DATA,
+    Advice("batches of an evaluation", "", "larger", _FEWER),
+)
+
+
+def less_often(facts: Facts) -> tuple[Advice, ...]:
+    """How to evaluate less. Logs show evaluations of Hugging Face's Trainer alone; a recording
+    those of any loop, which may have no such settings."""
+    return _OF_LOOP if facts.run.is_recording else _OF_TRAINER
 
 
 def _timed_by(facts: Facts, way: str) -> bool:

@@ -15,7 +15,7 @@ from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
 from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling
 from dsprof.findings.backwards import more_in_them
-from dsprof.findings.evaluations import LESS_OFTEN, evaluating_in, evaluating_inside
+from dsprof.findings.evaluations import evaluating_in, evaluating_inside, less_often
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -229,7 +229,7 @@ def _of_what_they_do(
     if flushed:
         return less_memory(facts)
     if evaluates:
-        return LESS_OFTEN
+        return less_often(facts)
     return (COMPILED_ANEW,) if compiled else ()
 
 

@@ -229,6 +229,9 @@ def test_what_the_others_wait_for_a_rank_that_evaluates_alone_is_of_its_evaluati
     found = one(run, RULE)
     assert found.seconds_per_step == pytest.approx(36 / 40)
     assert found.share == pytest.approx(36 / 76)
+    assert [advice.setting for advice in found.advice] == [
+        "steps between evaluations", "evaluation data set", "batches of an evaluation",
+    ]  # fmt: skip
     assert f"{900 * (ranks - 1) / ranks:.0f} ms of it as waiting for ranks" in found.summary
     assert silent(run, "communication-bound")
     assert silent(run, "step-spikes")

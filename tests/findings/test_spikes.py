@@ -278,7 +278,7 @@ def test_recorded_steps_that_stick_out_by_an_evaluation_are_told_to_evaluate_les
         rows.append(metric("step_seconds", step, 1.8 if out else 1.0))
     found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "step-spikes")
     assert found.title.endswith(": most of it is evaluation") == evaluates
-    looked = "eval_steps" if evaluates else "what happens at these steps"
+    looked = "steps between evaluations" if evaluates else "what happens at these steps"
     assert found.advice[0].setting == looked
 
 
