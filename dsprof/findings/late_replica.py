@@ -203,14 +203,6 @@ def in_stages(
     return {stage: late for stage, late in found.items() if late is not None}
 
 
-def _cost(facts: Facts, work: Work, slow: _Mask) -> float:
-    """By how much a step is quicker if those ranks work as long as the median other one of their
-    stage.
-    """
-    usual = Work(*(_as_others(seconds, slow) for seconds in astuple(work)))
-    return seconds_of(facts, work) - seconds_of(facts, usual)
-
-
 def _as_others(seconds: Numbers, slow: _Mask) -> Numbers:
     """The same, of ranks that are as the others of their stage."""
     others = of_median_rank(np.where(slow, np.nan, seconds))

@@ -321,13 +321,13 @@ def _take_lost(records: np.ndarray, pattern: np.ndarray, real: np.ndarray, place
     """
     ahead = records[: np.searchsorted(records, real[0])] if len(real) > 1 else records[:0]
     for one in np.unique(pattern[ahead]):
-        (*more, last) = ahead[pattern[ahead] == one]
+        mine = ahead[pattern[ahead] == one]
         turns = np.diff(np.searchsorted(records[pattern[records] == one], real))
         step = placed.step[real[0]] - placed.steps[real[0]]
-        if not more and (turns == 1).all() and step > 0:
-            placed.step[last] = step
-            placed.steps[last] = placed.steps[real[0]]
-            placed.engine[last] = placed.engine[real[0]]
+        if len(mine) == 1 and (turns == 1).all() and step > 0:
+            placed.step[mine] = step
+            placed.steps[mine] = placed.steps[real[0]]
+            placed.engine[mine] = placed.engine[real[0]]
 
 
 def _take_windows(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
