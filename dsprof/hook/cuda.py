@@ -127,7 +127,7 @@ class Came(NamedTuple):
     ns: int
 
 
-def apart(first: Came | None, last: Came | None) -> int | None:
+def elapsed(first: Came | None, last: Came | None) -> int | None:
     """Nanoseconds from `first` to `last`; None if unknown."""
     if first is None or last is None or first.clock != last.clock:
         return None

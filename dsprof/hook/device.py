@@ -20,7 +20,7 @@ from itertools import islice
 from time import perf_counter_ns as now
 from typing import Any, Final, NamedTuple
 
-from dsprof.hook.cuda import ASIDE, NONE, RING, Came, DeviceClock, Marks, apart
+from dsprof.hook.cuda import ASIDE, NONE, RING, Came, DeviceClock, Marks, elapsed
 from dsprof.hook.spans import CLASSES, Frame, Phase, Timeline, Track, Where, renumbered
 from dsprof.recording import ON_DEVICE, THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS, UNKNOWN
@@ -271,7 +271,7 @@ class DeviceTimeline(Timeline):
             end = self._clock.at(interval.end)
             if interval.came is None and end is not None:
                 interval.came = self._clock.at(interval.begin, end)
-            length = apart(interval.came, end)
+            length = elapsed(interval.came, end)
             interval.length = -1 if length is None else length
 
     def _write(self, waiting: Waiting, *, in_time: bool = True) -> None:
@@ -280,7 +280,7 @@ class DeviceTimeline(Timeline):
         if in_time:
             self._time(step)
             end = self._clock.at(waiting.end)
-            length = apart(step.came, end)
+            length = elapsed(step.came, end)
         if length is None:
             self._write_untimed(step)
             begin, seconds = waiting.begun + waiting.away, UNKNOWN
@@ -307,10 +307,10 @@ class DeviceTimeline(Timeline):
         earlier step and did what lies between them.
         """
         reached, at = self._reached
-        lies_behind = apart(reached, step.came)
+        lies_behind = elapsed(reached, step.came)
         begin = begun if lies_behind is None else max(begun, at + lies_behind)
         for interval in step.held:
-            since = apart(step.came, interval.came)
+            since = elapsed(step.came, interval.came)
             if since is not None and interval.row and interval.row[0] == _SPAN:
                 begin = max(begin, interval.row[_BEGIN] - since)
         return begin
@@ -344,7 +344,7 @@ class DeviceTimeline(Timeline):
                 step.classes[interval.class_] += length - interval.inner
             if interval.above:
                 interval.above.inner += length if length >= 0 else interval.inner
-            since = apart(step.came, interval.came) if length >= 0 else None
+            since = elapsed(step.came, interval.came) if length >= 0 else None
             self._write_row(interval.row, length, 0 if since is None else step.began + since, step)
         del step.held[:count]
         step.timed -= count

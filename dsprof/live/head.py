@@ -1,4 +1,4 @@
-"""The lines above the tables: state and figures, the screens, verdicts, the legend."""
+"""The lines around the tables: state and figures, the screens, verdicts, the legend, the keys."""
 
 from __future__ import annotations
 

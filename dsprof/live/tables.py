@@ -1,4 +1,4 @@
-"""The tables of the picture: ranks, communication, memory, GPUs, problems. Pure."""
+"""The tables of the picture: ranks, their bars, communication, problems. Pure."""
 
 from __future__ import annotations
 

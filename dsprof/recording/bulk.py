@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dsprof.events import Class
-from dsprof.recording.clocks import apart
+from dsprof.recording.clocks import skews
 from dsprof.recording.layout import NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
@@ -252,7 +252,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
                 tables[id(one)] = told(one, reader.files, reader.process.steps, reader.kept, said)
                 events += reader.events
     each = [processes[id(one)] for one in order]
-    facts = recordings.facts() | {"clocks": apart([(one.recording, one.steps) for one in each])}
+    facts = recordings.facts() | {"clocks": skews([(one.recording, one.steps) for one in each])}
     recordings.close()
     table = pa.concat_tables([SCHEMA.empty_table(), *(tables[id(one)] for one in order)])
     table = numbered(table.unify_dictionaries())

@@ -26,7 +26,7 @@ _SPREAD: Final = (5, 95)  #: percentiles of single steps, for the error of their
 Recorded = tuple["Recording", Columns]
 
 
-def apart(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
+def skews(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
     """For each host by name: `ahead`, the seconds by which its clock is ahead of the first host's,
     and `error`, how much single steps scatter around that, in seconds. Of a host whose clock was
     set during the run only `set`, by how many seconds (negative: back).
