@@ -11,6 +11,7 @@ from dsprof.events import Class
 from dsprof.hook.between import GENERATE
 from dsprof.hook.evaluations import Evaluations
 from dsprof.hook.metrics import Metrics
+from dsprof.hook.optimizer_step import OptimizerStep
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
@@ -37,7 +38,7 @@ class Parts:
         self.model: Callable[[], Any] = _nobody  # weak reference to a model without an engine
         self.steps: Any = None  # the `Steps` of a model without an engine
         self.batch: Any = None  # the `Batch` of an engine: samples of its steps
-        self._stepping: list[_Stepping] = []
+        self._optimizer_steps: list[OptimizerStep] = []
         patches.undo_with(self._take_hooks_off)
 
     def span(
@@ -142,17 +143,19 @@ class Parts:
             if hasattr(optimizer, "step"):
                 self.span(optimizer, "step", path, Class.OPTIMIZER)
             return
-        steps = _Stepping(self, path, then, weakref.ref(optimizer))
+        steps = OptimizerStep(self, path, then, weakref.ref(optimizer))
         begin, end = self.guard(steps.begin), self.guard(steps.end)
         pre = optimizer.register_step_pre_hook(unless_compiling(nothing, begin))
         post = optimizer.register_step_post_hook(unless_compiling(steps.ends_compiled, end))
         steps.hooks = pre, post
         # Some loops create a new optimizer for every step: forget those that are gone.
-        self._stepping = [one for one in self._stepping if one.optimizer() is not None]
-        self._stepping.append(steps)
+        self._optimizer_steps = [
+            one for one in self._optimizer_steps if one.optimizer() is not None
+        ]
+        self._optimizer_steps.append(steps)
 
     def _take_hooks_off(self) -> None:
-        for steps in self._stepping:
+        for steps in self._optimizer_steps:
             steps.is_over = True
             take_off(*steps.hooks)
 
@@ -163,7 +166,7 @@ class Parts:
         function was `timed` as a whole. Where PyTorch could not compile what calls the hooks of an
         optimizer, they have run as they are, inside that.
         """
-        for steps in self._stepping:
+        for steps in self._optimizer_steps:
             if steps.compiled or (timed is not None and steps.within == timed.begin):
                 steps.compiled, steps.within = False, 0
                 if self.first_went_unseen():
@@ -210,103 +213,6 @@ class Parts:
         self.track.backward_done = True
 
 
-class _Stepping:
-    """The step of one optimizer. If its hooks are nested, only the outermost pair counts.
-
-    PyTorch runs the hooks for each class that defines `step`, so they are nested where such a
-    method calls `super().step()`. An optimizer that another one steps is part of that one's step.
-    A compiled step does not time itself: it only sets `compiled`.
-    """
-
-    def __init__(
-        self, parts: Parts, path: str, then: Call | None, optimizer: Callable[[], Any]
-    ) -> None:
-        self.optimizer, self.compiled = optimizer, False
-        self.timeline, self.track, self.guard = parts.timeline, parts.track, parts.guard
-        self.phase, self.backward = self.timeline.phase(path, Class.OPTIMIZER), parts.backward
-        self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
-        self.then, self.metrics = then, parts.metrics
-        self.evaluated = False  # the closure has run in this step
-        self.hooks: tuple[Any, ...] = ()  # handles that remove the hooks
-        self.frame: Frame | None = None
-        self.depth = 0
-        self.within = 0  # ns; when the phase began whose part its last step was
-        self.is_over = False  # detached; the hooks may be called once more, or stay for a while
-
-    def begin(self, _: Any, args: Any, kwargs: Any) -> Any:
-        timeline = self.timeline
-        if self.is_over:
-            return None
-        if self.depth and self._goes_on():
-            self.depth += 1
-            return None
-        within = timeline.stack and timeline.is_open(self.backward)
-        phase = self.inside if within else self.phase
-        self.within = self._began_around(phase)
-        self.depth, self.evaluated = int(not self.within), False
-        if not self.depth:
-            return None
-        self.frame = timeline.enter(self.track, phase)
-        return around_closure(self._paused, args, kwargs)
-
-    def ends_compiled(self, *_: Any) -> None:
-        """Runs after the graph of a compiled optimizer step. Compiled code only writes this flag
-        and never reads it, so that it causes no recompilation.
-        """
-        self.compiled = True
-
-    def _goes_on(self) -> bool:
-        """Whether the step that began is still running: no phase has ended since. Otherwise an
-        exception ended it, and training went on.
-        """
-        return self.frame is not None and self.track.left <= self.frame.begin
-
-    def _began_around(self, phase: Phase) -> int:
-        """When another optimizer's step began that makes this one and is timed as a whole, as of
-        ZeroRedundancyOptimizer, or a look-ahead; or a compiled function that steps. 0 if there is
-        none. Frames that an exception left open do not count.
-        """
-        track = self.track
-        around = (
-            frame.begin
-            for frame in self.timeline.stack
-            if frame.track is track and frame.phase == phase and track.left <= frame.begin
-        )
-        return next(around, 0)
-
-    def end(self, optimizer: Any, *_: Any) -> None:
-        """End the step; does nothing if recording began or ended inside it."""
-        if self.depth and not self.is_over:
-            self.depth -= 1
-            if not self.depth:
-                self._pause()
-                if self.then is not None:
-                    self.then(optimizer)
-
-    def _paused(self, closure: Call) -> Call:
-        """`closure`, whose forward and backward are kept out of the optimizer's phase.
-
-        The step's loss is that of the first evaluation, which `step` returns: L-BFGS evaluates the
-        closure again.
-        """
-        return self.guard.around(closure, self._evaluates, self._evaluated)
-
-    def _evaluates(self, *_: Any) -> None:
-        self.metrics.aside = self.evaluated
-        self._pause()
-
-    def _evaluated(self, _: Any) -> None:
-        self.metrics.aside, self.evaluated = False, True
-        self._resume()
-
-    def _pause(self) -> None:
-        frame, self.frame = self.frame, None
-        self.timeline.leave(frame)
-
-    def _resume(self) -> None:
-        self.frame = self.timeline.enter(self.track, self.phase)
-
-
 def _nobody() -> None:
     """Stands for the weak reference to a model where there is none."""
 
@@ -330,12 +236,3 @@ def unless_compiling(raw: Call, timed: Call) -> Call:
         return (raw if is_compiling() or is_tracing() else timed)(*args, **kwargs)
 
     return call
-
-
-def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> Any:
-    """The arguments of `step` with its closure wrapped by `around`; None without a closure."""
-    if len(args) > 1 and callable(args[1]):
-        return (args[0], around(args[1]), *args[2:]), kwargs
-    if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": around(kwargs["closure"])}
-    return None

@@ -23,7 +23,7 @@ def test_of_optimizers_that_are_gone_nothing_is_kept_and_the_others_lose_their_h
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
             net(torch.ones(2)).backward()
             optimizer.step()
-        assert len(parts._stepping) <= 3  # the first, and those of the last two steps
+        assert len(parts._optimizer_steps) <= 3  # the first, and those of the last two steps
         assert len(parts.patches._undo._exit_callbacks) == undone
         assert first._optimizer_step_pre_hooks
         assert optimizer._optimizer_step_post_hooks
