@@ -190,16 +190,10 @@ def _coverage(coverage: Coverage | None) -> list[Table]:
 
 def _patterns(coverage: Coverage) -> Table | None:
     rows = [[Cell(name), Cell(f"{count:,}")] for name, count in coverage.patterns.items()]
-    return (
-        Table(
-            "Records read, by dialect and pattern",
-            ["pattern", "records"],
-            rows,
-            numeric=frozenset({1}),
-        )
-        if rows
-        else None
-    )
+    if not rows:
+        return None
+    head = ["pattern", "records"]
+    return Table("Records read, by dialect and pattern", head, rows, numeric=frozenset({1}))
 
 
 def _shapes(coverage: Coverage) -> Table | None:
@@ -207,11 +201,9 @@ def _shapes(coverage: Coverage) -> Table | None:
         [Cell(f"{count:,}"), Cell(shape, Place.of(source, line))]
         for count, shape, source, line, _ in coverage.shapes[:60]
     ]
+    if not rows:
+        return None
     left = len(coverage.shapes) - len(rows)
     more = f"{left:,} rarer shapes are not shown." if left > 0 else ""
     caption = "Metric-like lines that were not understood (# stands for a number)"
-    return (
-        Table(caption, ["lines", "shape"], rows, numeric=frozenset({0}), more=more)
-        if rows
-        else None
-    )
+    return Table(caption, ["lines", "shape"], rows, numeric=frozenset({0}), more=more)

@@ -232,15 +232,11 @@ def _ranks(run: Run) -> str:
 
 
 def _steps(seen: Overview, run: Run) -> str:
+    skipped = f"{seen.skipped:,} skipped (overflow)" if seen.skipped else ""
     if not seen.rows:
-        return f"{seen.skipped:,} skipped (overflow)" if seen.skipped else ""
-    said = [_which(seen, run)]
-    if seen.launches > 1:
-        said.append(f"in {seen.launches:,} launches")
-    if seen.spread:
-        said.append(seen.spread)
-    if seen.skipped:
-        said.append(f"{seen.skipped:,} skipped (overflow)")
+        return skipped
+    launches = f"in {seen.launches:,} launches" if seen.launches > 1 else ""
+    said = filter(None, [_which(seen, run), launches, seen.spread, skipped])
     return ", ".join(said) + _after(run)
 
 
