@@ -17,6 +17,7 @@ from dsprof.findings.absent import (
     waited_themselves,
     who_and_where,
 )
+from dsprof.findings.advice import nccl_debug
 from dsprof.findings.call_stacks import callers, said_of_callers
 from dsprof.findings.ends import (
     HANG,
@@ -68,12 +69,7 @@ _OF_MISSING: Final = Advice(
     "look for what failed or took long there",
     "a monitored barrier names them",
 )
-_OF_PATHS: Final = Advice(
-    "NCCL_DEBUG",
-    "",
-    "INFO",
-    "shows by which way each rank reaches which (P2P, shared memory, network)",
-)
+_PATHS: Final = "shows by which way each rank reaches which (P2P, shared memory, network)"
 _OF_PEERS: Final = Advice(
     "NCCL_P2P_DISABLE",
     "",
@@ -191,7 +187,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=_lines(rows),
-        advice=(_OF_PATHS, _OF_PREPARING)
+        advice=(*(nccl_debug(facts, _PATHS) or _of_links(facts)), _OF_PREPARING)
         if first
         else (
             *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
@@ -224,7 +220,6 @@ def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     """No rank is missing, so that none can be blamed for not coming."""
     inside, first = in_operation(facts, rows), was_first_call(facts, rows)
-    by = _OF_PEERS if layout_of_job(facts).nodes == 1 else _OF_NETWORK
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
@@ -235,9 +230,20 @@ def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Findin
         "lines do not say which.",
         steps=step_span(row),
         evidence=_lines(rows),
-        advice=(_OF_PATHS, by if first else _more_of(facts, rows)),
+        advice=(
+            *nccl_debug(facts, _PATHS),
+            *(_of_links(facts) if first else (_more_of(facts, rows),)),
+        ),
         confidence="medium",
     )
+
+
+def _of_links(facts: Facts) -> tuple[Advice, ...]:
+    """What may keep data from getting from one rank to another."""
+    nodes = layout_of_job(facts).nodes
+    if nodes is None:
+        return _OF_PEERS, _OF_NETWORK
+    return (_OF_PEERS if nodes == 1 else _OF_NETWORK,)
 
 
 def _lines(rows: pd.DataFrame) -> tuple[Evidence, ...]:

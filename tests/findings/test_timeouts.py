@@ -49,6 +49,17 @@ def test_a_rank_that_missed_the_first_call_may_still_prepare_or_be_out_of_reach(
     assert (advised == ["NCCL_DEBUG", "what one rank prepares before training"]) is first
 
 
+def test_where_nccl_speaks_already_its_links_are_to_be_tried() -> None:
+    text = "OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=600000"
+    rows = [problem("watchdog", text, rank=1, count=1)]
+    advised = one(run_of(rows, nccl_ranks=2), "hang").advice
+    assert [one.setting for one in advised] == [
+        "NCCL_P2P_DISABLE",
+        "NCCL_SOCKET_IFNAME",
+        "what one rank prepares before training",
+    ]
+
+
 @pytest.mark.parametrize(
     ("sequence", "ends", "named"), [(1, True, True), (2, True, False), (1, False, False)]
 )
