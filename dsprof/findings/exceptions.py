@@ -114,6 +114,12 @@ _BY_TEXT: Final = {
         "parameters were fetched ahead for a module that did not run this time: other modules ran "
         "than before, which newer ones allow",
     ),
+    "_adam.so: cannot open shared object file": Advice(
+        "TORCH_EXTENSIONS_DIR",
+        "",
+        "that folder removed, so that it is compiled anew",
+        "a build that failed or was ended left it without its library: look for the first error",
+    ),
     "'numactl'": Advice(
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),

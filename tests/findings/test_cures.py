@@ -32,6 +32,11 @@ from tests.loaded import run_of_text
             "0.15.3 or newer; until then zero_optimization.stage3_prefetch_bucket_size 0",
         ),
         (
+            "ImportError: /home/u/fused_adam/fused_adam.so: cannot open shared object file",
+            "TORCH_EXTENSIONS_DIR",
+            "that folder removed, so that it is compiled anew",
+        ),
+        (
             "FileNotFoundError: [Errno 2] No such file or directory: 'numactl'",
             "--bind_cores_to_rank",
             "left out, or numactl installed",
