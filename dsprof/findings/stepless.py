@@ -45,6 +45,12 @@ _SETUP_ALONE: Final = (
 _OF_SILENCE: Final = Advice(
     "py-spy dump --pid", "", "of each rank, if it hangs", "shows where each of them stands"
 )
+_OF_LOCK: Final = Advice(
+    "lock in the folders of torch_extensions",
+    "",
+    "removed, if no process compiles there",
+    "a build that was ended leaves it, and each rank that loads the extension waits for it",
+)
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
@@ -74,6 +80,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         if _bars_of_steps(facts)
         else "This source shows no optimizer step"
     )
+    loads = _loads_extension(facts)
     ask_for_timers = change(facts, "wall_clock_breakdown", "true", "prints timers")
     return [
         Finding(
@@ -98,10 +105,11 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             + " Low confidence: one step only." * bool(profiled),
             advice=(
                 *((_OF_STACKS,) if unmoved(facts.run) else ()),
+                *((_OF_LOCK, _OF_SILENCE) if loads else ()),
                 *_print_steps(facts),
                 *_log_level(facts),
                 *(() if clocked else ask_for_timers),
-                *((_OF_SILENCE,) if _is_setup_alone(facts) else ()),
+                *((_OF_SILENCE,) if _is_setup_alone(facts) and not loads else ()),
             ),
             confidence="low" if profiled else "high",
         )
@@ -135,6 +143,11 @@ def _is_setup_alone(facts: Facts) -> bool:
     return bool(
         read.lines - last <= _BEHIND and all(line < last for _, _, _, line, _ in read.shapes)
     )
+
+
+def _loads_extension(facts: Facts) -> bool:
+    """Whether the source ends where ranks load an extension, or wait for one that compiles it."""
+    return _is_setup_alone(facts) and facts.run.told["name"].iloc[-1] == "extension_begun"
 
 
 def _mean_micro_batch(facts: Facts) -> str | None:

@@ -334,3 +334,16 @@ def test_what_is_told_to_become_slower_is_what_the_title_counts() -> None:
     found = one(run_of_text(*loop, *lines), "unaccounted-time")
     assert found.title.startswith("A micro-step took 148 ms in the mean of 100;")
     assert "It became slower: 125 ms each" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("behind", "waits"), [("", True), ("Time to load cpu_adam op: 2.5 seconds", False)]
+)
+def test_a_set_up_that_ends_where_an_extension_is_loaded_may_wait_for_a_lock(
+    behind: str, *, waits: bool
+) -> None:
+    told = "Using /home/u/.cache/torch_extensions/py39_cu117 as PyTorch extensions root...\n"
+    found = one(run_of_text(told + told + behind + "\n"), "unaccounted-time")
+    advised = [advice.setting for advice in found.advice]
+    assert ("lock in the folders of torch_extensions" in advised) is waits
+    assert "set-up alone" in found.title
