@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.trends import period
 from dsprof.events import Class
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import numbers, places, plain, runs, where
@@ -20,6 +21,7 @@ _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # relative: rounding errors of sums in another order
 _AWAITS = 0.15  # of its delay: a late rank's own waiting below that is what meeting costs
+_MEETINGS = 10  # every N steps: of fewer nobody can say who is usually late
 _MOST_STEPS = 2_000  # evenly spread over the run; more would not change the result
 
 
@@ -40,7 +42,7 @@ class Straggler:
         awaits: seconds per step that it waits itself where another comes later still; 0 if that is
             little beside its delay.
         awaits_in: the phase in which it does so most; "" if `awaits` is 0.
-        steps, ranks: how many were compared.
+        steps, ranks: how many were compared; where ranks meet in each Nth step alone, those count.
         first, last: the first and the last optimizer step that was compared.
     """
 
@@ -203,6 +205,35 @@ def _by_work(seconds: np.ndarray) -> _Arrivals:
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
+def _since_met(met: np.ndarray) -> np.ndarray:
+    """The steps [ascending] with which the ways to each meeting begin, and behind the last one.
+
+    That is every step, unless ranks meet in each Nth one alone, as those of local SGD do: who is
+    late shows there, by what it was in all N.
+
+    Args:
+        met: of each step, whether ranks meet in it.
+    """
+    rows = np.flatnonzero(met)
+    if len(rows) < _MEETINGS or period(rows) is None:
+        return np.arange(len(met) + 1)
+    return np.concatenate([[0], rows + 1])
+
+
+def _met(phases: pd.DataFrame, steps: np.ndarray) -> np.ndarray:
+    """Whether ranks meet in each of these steps; in all, if these are no phases but calls."""
+    if "class" not in phases:
+        return np.ones(len(steps), bool)
+    meets = phases["class"].isin(_MEETING) & (phases["self_seconds"] > 0)
+    return np.isin(steps, plain(phases["step"])[meets.to_numpy(bool)])
+
+
+def _means(seconds: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Of a step, over the steps of each way [steps x ...]."""
+    many = np.diff(begins).reshape(-1, *[1] * (seconds.ndim - 1))
+    return np.asarray(np.add.reduceat(seconds[: begins[-1]], begins[:-1], axis=0) / many)
+
+
 def _felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) -> _Last | None:
     """What the others lose by a rank that leads at some boundary, as far as they are timed where
     ranks meet: it works longer than any of them altogether, or they wait for it there.
@@ -261,11 +292,15 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     if cube is None:
         return None
     seconds, steps, ranks, names, own = cube
+    beside: np.ndarray = np.zeros_like(seconds[:, :, 0])
+    if rest is not None:
+        beside = rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
+    begins = _since_met(seconds[:, :, own:].sum(axis=(1, 2)) > 0)
+    seconds, beside = (_means(each, begins) for each in (seconds, beside))
     ways = [_by_work(seconds[:, :, :own]), _by_all_work(seconds, own)] if own else []
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
     lasts = [(last, way) for way in ways if (last := way.last())]
-    beside = 0.0 if rest is None else rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
     felt = [(_felt(seconds, own, beside, last), way) for last, way in lasts]
     found = [(last, way) for last, way in felt if last and last.delay >= 0]
     if not found:
@@ -275,8 +310,8 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     last, way = max(alike, key=lambda one: (one[0].steps.mean(), one[0].delay))
     behind, delay = last.steps, last.delay
     its_last = last.group[way.at.take(last.group, axis=1).argmax(axis=1)]
-    more = seconds[np.arange(len(steps)), its_last] - of_median_rank(seconds)
-    loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
+    more = seconds[np.arange(len(seconds)), its_last] - of_median_rank(seconds)
+    loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(seconds)
     waits = _waited(seconds[:, :, own:], last.group)
     theirs, its = waits[behind].sum(axis=0), -waits.mean(axis=0)
     its[~back(waits)] = 0.0
@@ -291,7 +326,7 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
         phases=tuple(names[phase] for phase in worst),
         place_delay=float(loss[worst].sum()) if len(worst) else delay - float(loss.sum()),
         meeting=str(names[own + int(theirs.argmax())]) if own < len(names) else "",
-        steps=len(steps),
+        steps=len(seconds),
         ranks=len(ranks),
         first=int(steps[0]),
         last=int(steps[-1]),
@@ -419,6 +454,8 @@ def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:
     steps, place = np.unique(step[heads], return_inverse=True)
     ranks = Stretches(heads, place, len(step), len(steps)).ranks(phases["rank"])
     told = steps[ranks == ranks.max(initial=0)]
-    told = told[:: max(1, -(-len(told) // _MOST_STEPS))]
+    if len(told) > _MOST_STEPS:  # what leads to one meeting stays together
+        way = np.searchsorted(_since_met(_met(phases, told)), np.arange(len(told)), "right")
+        told = told[way % -(-len(told) // _MOST_STEPS) == 1]
     chosen = np.repeat(np.isin(step[heads], told), np.diff(heads, append=len(step)))
     return where(phases, chosen)

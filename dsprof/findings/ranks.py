@@ -93,9 +93,9 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         severity=severity,
         title=_capital(f"{when}, {title}" if when else title) + (_GARBAGE if garbage else ""),
         summary=f"{said.are_last} in {format_share(late.held)} of "
-        f"{late.steps:,} steps{f', {late.first:,} to {late.last:,},' if part.when else ''} and "
-        f"{said.arrive} {format_seconds(late.delay)} per step after "
-        f"{said.median}. {said.lose} {_mostly(late, place)}"
+        f"{late.steps:,} {'such ' if every else ''}steps"
+        f"{f', {late.first:,} to {late.last:,},' if part.when else ''} and {said.arrive} "
+        f"{format_seconds(late.delay)} per step after {said.median}. {said.lose} {_mostly(late, place)}"
         + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
         + (other.said(len(late.group)) if other else "")
         + _other_work(late)

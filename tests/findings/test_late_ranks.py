@@ -52,6 +52,7 @@ def test_where_ranks_meet_now_and_then_they_wait_there_for_what_one_is_late_by_i
     assert found.title == (
         "Every 8 steps, where ranks meet, the others wait for rank 1 on worker-1, 20 % of the time"
     )
+    assert "It is the last of 3 ranks in 100 % of 20 such steps" in found.summary
     assert "It loses most in forward (5.00 ms per step)" in found.summary
     assert "What it is late by in 8 steps, they wait in one." in found.summary
     usual = local_sgd(tmp_path / "usual", 0)
@@ -71,3 +72,10 @@ def test_ranks_that_meet_in_each_step_or_hardly_ever_are_not_said_to_meet_now_an
 ) -> None:
     found = one(local_sgd(tmp_path, 5, every), "straggler-rank")
     assert found.title.startswith("The others wait for rank 1 on worker-1, ")
+
+
+def test_of_many_steps_those_that_lead_to_one_meeting_are_compared_together(tmp_path: Path) -> None:
+    run = local_sgd(tmp_path, 5, steps=4200)
+    found = one(run, "straggler-rank")
+    assert found.title.startswith("Every 8 steps, where ranks meet, the others wait for rank 1 ")
+    assert found.seconds_per_step == pytest.approx(0.005, rel=0.02)
