@@ -95,7 +95,8 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         summary=f"{said.are_last} in {format_share(late.held)} of "
         f"{late.steps:,} {'such ' if every else ''}steps"
         f"{f', {late.first:,} to {late.last:,},' if part.when else ''} and {said.arrive} "
-        f"{format_seconds(late.delay)} per step after {said.median}. {said.lose} {_mostly(late, place)}"
+        f"{format_seconds(late.delay)} per step after {said.median}. "
+        f"{said.lose} {_mostly(late, place)}"
         + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
         + (other.said(len(late.group)) if other else "")
         + _other_work(late)
@@ -235,6 +236,8 @@ def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
         return one.latest.place_delay * len(one.ranks) / facts.layout.world_size, one.ranks
     if stage is not None and facts.layout.world_size:
         return stage.more * len(stage.ranks) / facts.layout.world_size, stage.ranks
+    if facts.unlike is not None and not late_seconds(facts):
+        return _late_elsewhere(facts)
     if late is None or not facts.run.is_recording or not late_seconds(facts):
         return 0.0, ()
     lost = {
@@ -242,6 +245,20 @@ def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:
         for one in _told(facts)
     }
     return sum(lost.values()), tuple(sorted({rank for group in lost for rank in group}))
+
+
+def _late_elsewhere(facts: Facts) -> tuple[float, tuple[int, ...]]:
+    """The same of ranks for which others wait in the steps of another engine."""
+    return max(
+        (
+            (part.late.place_delay * len(part.late.group) / part.late.ranks, part.late.group)
+            for other in facts.run.judged
+            if other.engine != facts.engine
+            for part in _told(other)
+            if not part.late.phase
+        ),
+        default=(0.0, ()),
+    )
 
 
 def _told(facts: Facts) -> list[LatePart]:

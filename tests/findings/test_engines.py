@@ -131,9 +131,10 @@ def test_forwards_without_a_backward_are_a_share_of_the_engines_own_step(tmp_pat
     assert one(run, "evaluation-stall").title == title
 
 
-def waiting_in_turns(folder: Path) -> Run:
+def waiting_in_turns(folder: Path, *, timed: bool = True) -> Run:
     """30 turns of 100 ms. Rank 1 waits 40 ms for the input of engine 1, whose step ends without
-    meeting rank 0: that waits for it in the step of engine 0, 90 ms long there and 50 on rank 1."""
+    meeting rank 0: that waits for it in the step of engine 0, 90 ms long there and 50 on rank 1.
+    What is not `timed` is of no phase."""
     for rank in (0, 1):
         writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
         data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
@@ -142,7 +143,7 @@ def waiting_in_turns(folder: Path) -> Run:
         for step in range(1, 31):
             begin = step * 100 * MS
             ready = begin + 40 * MS * rank
-            if rank:
+            if rank and timed:
                 writer.span(data, begin, ready, step, engine=1)
             writer.span(forward, ready, ready + 10 * MS, step, engine=1)
             writer.step(step, begin, ready + 10 * MS, engine=1)
@@ -165,6 +166,20 @@ def test_what_ranks_lose_in_one_engines_step_and_wait_for_in_anothers_is_not_rep
     assert late.what_if == ""
     assert late.gain == pytest.approx((0.02, 0.04))
     assert one(run, "data-bound").what_if == ""
+
+
+def test_what_a_late_rank_does_between_the_phases_of_one_engine_others_wait_for_in_anothers(
+    tmp_path: Path,
+) -> None:
+    run = waiting_in_turns(tmp_path, timed=False)
+    late = one(run, "straggler-rank")
+    assert late.title == "Engine 0: Rank 0 waits for rank 1 on worker-1, 44 % of each step"
+    (untimed,) = (found for found in run.findings if "explained by no timer" in found.title)
+    assert untimed.severity == "info"
+    assert untimed.title == (
+        "Engine 1: 67 % of a step is explained by no timer, all of that on rank 1, for which the "
+        "others wait"
+    )
 
 
 def test_one_engine_needs_no_name() -> None:
