@@ -195,7 +195,7 @@ def _found(
         advice=less_memory(facts)
         if flushed
         else (
-            *(() if late else _batches(steps, before, after)),
+            *(() if late else _own_work(steps, before, after)),
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),
         gain=(0.0, cost),
@@ -233,17 +233,35 @@ def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
     return late if late.delay - earlier.delay >= WAITING_EXPLAINS * height else None
 
 
-def _batches(steps: pd.DataFrame, before: Level, after: Level) -> tuple[Advice, ...]:
-    """What to look at first if all ranks only compute longer."""
+#: What to look at first if one class of time holds most of the rise.
+_GREW: Final = {
+    "compute": Advice(
+        "samples of a batch, and their length",
+        "",
+        "look whether they grew",
+        "batches of more or longer samples compute longer: nothing is wrong then",
+    ),
+    "optimizer": Advice(
+        "what the optimizer keeps from step to step",
+        "",
+        "look whether it grew",
+        "an update takes longer the more it goes through, as L-BFGS does through its history",
+    ),
+}
+
+
+def _own_work(steps: pd.DataFrame, before: Level, after: Level) -> tuple[Advice, ...]:
+    """What to look at first if all ranks only work longer."""
     earlier, later = (
-        steps[["compute", "seconds"]].iloc[level.start : level.stop].astype(float).mean()
+        steps[[*_GREW, "seconds"]].iloc[level.start : level.stop].astype(float).mean()
         for level in (before, after)
     )
     more = later - earlier
-    if not more["compute"] >= WAITING_EXPLAINS * more["seconds"]:  # nor where that is unknown
-        return ()
-    why = "batches of more or longer samples compute longer: nothing is wrong then"
-    return (Advice("samples of a batch, and their length", "", "look whether they grew", why),)
+    return tuple(  # none where a class is unknown
+        advice
+        for class_, advice in _GREW.items()
+        if more[class_] >= WAITING_EXPLAINS * more["seconds"]
+    )[:1]
 
 
 def look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:

@@ -123,14 +123,16 @@ def test_what_grew_is_named_where_classes_are_known() -> None:
     ("grows", "first"),
     [
         ("forward", "samples of a batch, and their length"),
+        ("optimizer_step", "what the optimizer keeps from step to step"),
         ("backward_allreduce", "GPU clocks and neighbours at that time"),
     ],
 )
-def test_steps_that_only_compute_longer_may_have_larger_batches(grows: str, first: str) -> None:
+def test_steps_that_only_work_longer_may_have_more_to_do(grows: str, first: str) -> None:
     took = {"forward": 0.4, "backward_inner": 0.5, "backward_allreduce": 0.1}
-    rows = steps(60, took | {"backward": 1e-9, "step": 1e-9}, None)
+    rows = steps(60, took | {"backward": 1e-9, "step": 0.1, "optimizer_step": 0.1}, None)
     for row in rows:
-        row["seconds"] += 0.4 * (row["name"] == grows and row["step"] > 30)
+        is_longer = row["name"] == grows or (row["name"], grows) == ("step", "optimizer_step")
+        row["seconds"] += 0.4 * (is_longer and row["step"] > 30)
     advice = one(run_of(rows, world_size=2), "slowdown").advice
     assert advice[0].setting == first
     assert advice[-1].setting == "GPU clocks and neighbours at that time"
