@@ -91,9 +91,7 @@ def _text(column: pd.Series[Any]) -> pd.Series[Any]:
 
 def whole(column: pd.Series[Any]) -> Codes:
     """An integer or category column as codes; missing is -1."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return np.asarray(column.cat.codes, np.int64)
-    return column.to_numpy(np.int64, na_value=-1)
+    return np.asarray(plain(column), np.int64)
 
 
 def known_rank(frame: pd.DataFrame) -> pd.DataFrame:
@@ -103,7 +101,7 @@ def known_rank(frame: pd.DataFrame) -> pd.DataFrame:
 
 def keys(frame: pd.DataFrame, *columns: str) -> Codes:
     """One number per row, equal if all `columns` are equal, and in their sort order."""
-    arrays = [whole(frame[name]) for name in columns]
+    arrays = [plain(frame[name]) for name in columns]
     heads = runs(*arrays)
     code = np.zeros(len(heads), np.int64)
     for array in arrays:
@@ -205,8 +203,12 @@ def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Co
 
 
 def plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """An integer column as a numpy array, without copying if possible; missing is -1."""
-    return column.to_numpy() if isinstance(column.dtype, np.dtype) else whole(column)
+    """The same as a numpy array of whatever integers, without copying if possible."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return np.asarray(column.array.codes)
+    if isinstance(column.dtype, np.dtype):
+        return column.to_numpy()
+    return column.to_numpy(np.int64, na_value=-1)
 
 
 def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:
@@ -227,9 +229,12 @@ def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:
 
 
 def where(rows: pd.DataFrame, wanted: npt.ArrayLike) -> pd.DataFrame:
-    """The wanted rows; a view, not a copy, if they are consecutive."""
+    """The wanted rows; a view, not a copy, if they are consecutive, and `rows` if it is all."""
     mask = np.asarray(wanted, bool)
-    first, count = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
+    count = int(np.count_nonzero(mask))
+    if count == len(mask):
+        return rows
+    first = int(mask.argmax())
     if mask[first : first + count].all():
         return rows.iloc[first : first + count]
     return rows[mask]
