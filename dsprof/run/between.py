@@ -7,6 +7,7 @@ step time each step. Coarse ones are precise over many steps, and tell their mea
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.clocks import SLACK
-from dsprof.run.table import STEP, among, keys, known_rank, numbers, positions, where
+from dsprof.run.table import STEP, among, keys, known_rank, numbers, plain, positions, where
 
 #: Stretches between two lines that must be known, or fewer of this many steps together, and part
 #: of the clock's time beyond which what the timers leave of it is told.
@@ -60,15 +61,16 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     other.
     """
     found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
-    if events["at"].isna().all() and table["at"].isna().all():
+    untimed = table["known"].isna().all()
+    if untimed or (events["at"].isna().all() and table["at"].isna().all()):
         return found
-    single = table["whole_from"].eq("throughput").fillna(False)
+    single = among(table["whole_from"], ["throughput"])
     so_far = table[[*_PART, "known"]].groupby(_PART)["known"]
     stamps = _stamps(events, table).assign(
         known=table["known"],
         single=single,
         sum=so_far.cumsum(),
-        count=table["known"].notna().groupby([table[name] for name in _PART]).cumsum(),
+        count=table["known"].notna().cumsum(),
     )
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     several = table.groupby("segment")["engine"].transform("nunique") > 1
@@ -100,8 +102,8 @@ def wider_timers(table: pd.DataFrame, timed: pd.Series[float]) -> pd.Series[bool
         timed: what the timers of each sum to.
     """
     parts = [table[name] for name in _PART]
-    rated = table["seconds_from"].eq("throughput") & table["whole_from"].eq("clock")
-    both = rated.fillna(False) & timed.notna()
+    rated = among(table["seconds_from"], ["throughput"]) & among(table["whole_from"], ["clock"])
+    both = timed.notna() & rated
     if not both.any():
         return both
     told = table[["seconds", "whole_seconds"]].assign(timed=timed).where(both)
@@ -172,8 +174,8 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def _of_one_clock(rows: pd.DataFrame) -> pd.DataFrame:
     """Without kinds of lines that a wrapper stamps with whole seconds, where others are finer."""
-    fine = rows["at"].dt.microsecond.ne(0)
-    told = rows[fine.groupby(rows["pattern"], observed=True, dropna=False).transform("any")]
+    fine, pattern = rows["at"].dt.microsecond.ne(0).to_numpy(), plain(rows["pattern"])
+    told = rows[np.isin(pattern, pattern[fine])]
     return told if told["step"].nunique() > 2 else rows
 
 
@@ -191,16 +193,21 @@ def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _names(events: pd.DataFrame) -> list[str]:
-    names = pd.Series(events["name"].dropna().unique(), dtype="str")
-    return list(names[names.str.contains(_TOLD)])
+    return [name for name in events["name"].cat.categories if re.search(_TOLD, name)]
 
 
 def _in_order(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps that are stamped, without those stamped a little before the step in front of them;
     where it is more, the clock was set back and goes on from there."""
     steps = steps[steps["at"].notna()]
-    passed = steps.groupby(_PART)["at"].diff()
-    return steps[~((passed < pd.Timedelta(0)) & (passed >= -SLACK))]
+    passed = steps["at"].diff()
+    return steps[~(_follow(steps) & (passed < pd.Timedelta(0)) & (passed >= -SLACK))]
+
+
+def _follow(steps: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which of them stand behind another one of their launch and engine."""
+    same: npt.NDArray[np.bool_] = np.diff(keys(steps, *_PART), prepend=-1) == 0
+    return same
 
 
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
@@ -210,16 +217,14 @@ def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
     those of its last. `slack` is by how much stamps may make it wrong where stretches do not follow
     one another.
     """
-    by = steps.groupby(_PART)
-    passed = by["step"].diff().astype("float64")
-    elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
-    each = by["count"].diff() == passed
-    timed = by["sum"].diff().where(each, steps["known"] * passed)
+    passed = steps["step"].diff().astype("float64").where(_follow(steps))
+    elapsed: pd.Series[float] = steps["at"].diff().dt.total_seconds()
+    each = steps["count"].diff() == passed
+    timed = steps["sum"].diff().where(each, steps["known"] * passed)
     beyond = elapsed - timed
-    alone = (by["told"].diff() == 0) & (by["fell"].diff() == 0)
+    alone = (steps["told"].diff() == 0) & (steps["fell"].diff() == 0)
     usable = (passed > 0) & (elapsed >= 0) & (beyond < PAUSE) & alone
-    parts = [steps[name] for name in _PART]
-    breaks = usable & ~usable.groupby(parts).shift(fill_value=False)
+    breaks = usable & ~usable.shift(fill_value=False)
     whole = pd.to_datetime(steps["at"]).dropna().dt.microsecond.eq(0).all()
     error = COARSE if whole else FINE
     return steps.assign(

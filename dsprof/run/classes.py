@@ -110,7 +110,7 @@ def _seen(found: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
                 reduced.where(empty & (reduced > 0)), fill_value=0.0
             ),
         }
-    ).where(found.notna().any(axis=1))
+    )
 
 
 def ranks_of(place: Codes, rows: pd.DataFrame, size: int) -> Numbers:

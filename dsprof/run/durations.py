@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.events import CLASSES, Class
 from dsprof.run.classes import TOLERATED
 from dsprof.run.pauses import behind_pauses
-from dsprof.run.table import numbers, of_part, where
+from dsprof.run.table import among, numbers, of_part, where
 
 #: Steps whose whole duration must be stated before it is preferred to timers.
 ENOUGH: Final = 2
@@ -54,21 +54,22 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 def shares_of(steps: pd.DataFrame) -> pd.DataFrame:
     """Share of the whole step by class; what timers leave of it is `other`."""
-    beyond = (all_seconds(steps) - steps["seconds"]).clip(lower=0.0)
+    whole = all_seconds(steps)
+    beyond = (whole - steps["seconds"]).clip(lower=0.0)
     classes = steps[list(CLASSES)]
     other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
     told = classes.notna().any(axis=1)
-    return classes.assign(**{Class.OTHER: other.where(told)}).div(all_seconds(steps), axis=0)
+    return classes.assign(**{Class.OTHER: other.where(told)}).div(whole, axis=0)
 
 
 def stated(steps: pd.DataFrame) -> pd.Series[bool]:
     """Steps whose duration is known from something other than timers."""
-    return steps["seconds"].notna() & (steps["seconds_from"] != "timers").fillna(True)
+    return steps["seconds"].notna() & ~among(steps["seconds_from"], ["timers"])
 
 
 def overrun(steps: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
     """Steps whose timers sum to more than `TOLERATED` times the step."""
-    return steps[(timed > TOLERATED * steps["seconds"]) & stated(steps)]
+    return where(steps, (timed > TOLERATED * steps["seconds"]) & stated(steps))
 
 
 def pauses(steps: pd.DataFrame) -> pd.DataFrame:

@@ -42,8 +42,8 @@ def partial_steps(table: pd.DataFrame, phases: pd.DataFrame) -> pd.Series[bool]:
 
 def partial_timers(steps: pd.DataFrame, phases: pd.DataFrame) -> Repair | None:
     """The doubt that some of `steps` cannot be timed by their timers, nor are they otherwise."""
-    unknown = ~steps["seconds_from"].isin(["logged", "throughput", "bar"])
-    partial = steps[partial_steps(steps, phases) & unknown]
+    unknown = ~among(steps["seconds_from"], ["logged", "throughput", "bar"])
+    partial = where(steps, partial_steps(steps, phases) & unknown)
     rows = where(phases, positions(partial, phases, *STEP) >= 0)
     text = (
         "the timers of these steps are not all of them: no line has their forward, their backward "

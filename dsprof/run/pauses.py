@@ -7,6 +7,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from dsprof.run.table import among, keys
+
 #: Seconds beyond what steps take that are no step: DeepSpeed's time-out of a collective, and many
 #: times what is usual.
 PAUSE: Final = 1800.0
@@ -17,20 +19,23 @@ _PART: Final = ("segment", "engine")
 
 def paces(table: pd.DataFrame) -> pd.Series[float]:
     """Seconds of one step by the clock, from the row before that has a time stamp, too."""
-    if table["at"].isna().all():
-        return pd.Series(np.nan, table.index)
-    stamped = table[table["at"].notna()]
-    elapsed: pd.Series[float] = stamped.groupby(list(_PART))["at"].diff().dt.total_seconds()
-    return elapsed.where(elapsed > 0).reindex(table.index) / stamped_steps(table)
+    return _passed(table, "at") / stamped_steps(table)
 
 
 def stamped_steps(table: pd.DataFrame) -> pd.Series[float]:
     """How many steps passed from one row with a time stamp to the next, missing for others."""
-    if table["at"].isna().all():
+    return _passed(table, "step")
+
+
+def _passed(table: pd.DataFrame, name: str) -> pd.Series[float]:
+    """By how much a column rises, from the row before of the same engine that has a time stamp."""
+    stamped = table["at"].notna()
+    if not stamped.any():
         return pd.Series(np.nan, table.index)
-    stamped = table[table["at"].notna()]
-    passed = stamped.groupby(list(_PART))["step"].diff().astype("float64")
-    return passed.where(passed > 0).reindex(table.index)
+    passed = table[name][stamped].diff()
+    passed = passed.dt.total_seconds() if name == "at" else passed.astype("float64")
+    same = np.diff(keys(table, *_PART)[stamped], prepend=-1) == 0
+    return passed.where(same & (passed > 0)).reindex(table.index)
 
 
 def lasted(
@@ -38,11 +43,12 @@ def lasted(
 ) -> pd.Series[float]:
     """Seconds of the pause before each step, missing where none is: longer than a collective may
     wait, and far beyond what such steps take by this run's usual pace, or as they are `told`."""
-    if by_clock.isna().all():
-        return by_clock
+    count = stamped_steps(table)
+    if not (by_clock * count > PAUSE).any():  # all that passed, these steps among it
+        return pd.Series(np.nan, table.index)
     usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
     each = usual if told is None else usual.where(~(told > usual), told)
-    return lasting(by_clock, each, stamped_steps(table))
+    return lasting(by_clock, each, count)
 
 
 def lasting(
@@ -63,10 +69,10 @@ def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:
         told: how long all of each step took.
     """
     steps = steps[steps["at"].notna()]
-    if steps.empty:
-        return steps.assign(lasted=np.nan)
     found = lasted(steps, paces(steps), told[steps.index].astype("float64"))
+    if found.isna().all():
+        return steps[:0].assign(lasted=np.nan)
     alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    clocked = steps["seconds_from"].eq("clock").fillna(False)
+    clocked = pd.Series(among(steps["seconds_from"], ["clock"]), steps.index)
     clocked = clocked.groupby([steps[name] for name in _PART]).transform("any")
     return steps.assign(lasted=found)[found.notna() & (alone | clocked)]

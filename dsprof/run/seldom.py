@@ -15,7 +15,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import STEP, of_kind, positions, where
+from dsprof.run.table import STEP, among, of_kind, positions, where
 from dsprof.units import format_count, format_seconds
 
 #: The repair or doubt that the average step is not of the steps with a rate alone, or should not.
@@ -55,7 +55,7 @@ def of_all_steps(table: pd.DataFrame) -> None:
     then. Where it is hardly any, the timers are the step and nothing more is told.
     """
     table["smoothed"] = False
-    odd = odd_ones(table, table["whole_from"].eq("throughput").fillna(False))
+    odd = odd_ones(table, pd.Series(among(table["whole_from"], ["throughput"]), table.index))
     if not odd.any():
         return
     parts = [table[name] for name in _PART]
@@ -98,12 +98,12 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
 
 def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     """Rates of every tenth step, say, that are known to be unlike all where no timers tell more."""
-    part = steps[steps["seconds_from"].eq("throughput").fillna(False).to_numpy(bool)]
+    part = where(steps, among(steps["seconds_from"], ["throughput"]))
     if len(part) < 2 or part["step"].diff().median() <= 1:
         return None
     part = part[(part[_PART] == part[_PART].iloc[-1]).all(axis=1)]
     rows = part.iloc[1:]
-    clocked = rows[rows["whole_from"].eq("clock").fillna(False).to_numpy(bool)]
+    clocked = where(rows, among(rows["whole_from"], ["clock"]))
     if len(clocked):
         alone, whole = clocked["seconds"].mean(), clocked["whole_seconds"].mean()
         text = (
@@ -130,4 +130,4 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
 
 
 def _timers(steps: pd.DataFrame) -> pd.Series[float]:
-    return steps["seconds"].where(steps["seconds_from"].eq("timers").fillna(False))
+    return steps["seconds"].where(among(steps["seconds_from"], ["timers"]))

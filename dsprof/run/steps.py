@@ -31,6 +31,7 @@ from dsprof.run.table import (
     Numbers,
     among,
     categories,
+    keys,
     numbers,
     of_kind,
     of_part,
@@ -121,7 +122,8 @@ def steps(
     table["mixed"] = mixed_seconds(table, phases, classes)
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
     timed = timed_steps(table, at)
-    sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
+    sums = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
+    sums = sums.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
     of_all_steps(table)
     if not (recorded or (counted and marks["steps"].isna().any())):
@@ -143,7 +145,7 @@ def steps(
     table["communication_share"] = moving.where(shares[Class.COMMUNICATION].notna())
     excess = excess_of(table, phases, at) * numbers(table["seconds"] / all_seconds(table))
     table["bound"] = bound_of(shares, excess)
-    _skips(table, rows[rows["name"] == "overflow"])
+    _skips(table, where(rows, among(rows["name"], ["overflow"])))
     table["warm_up"] = _warms_up(table, events, recorded=recorded)
     return table[list(COLUMNS)], told
 
@@ -217,8 +219,10 @@ def _batch_sizes(
     """Samples per step for each row, as its launch states. Unknown if engines differ and the source
     does not say which has which.
     """
-    said = of_kind(events, Kind.CONFIG)
-    said = said[(said["name"] == "train_batch_size") & said["value"].notna()]
+    said = of_kind(events, Kind.CONFIG, "train_batch_size")
+    said = where(said, said["value"].notna())
+    if said.empty:
+        return pd.Series(_number(config, "train_batch_size"), table.index)
     each = said.groupby("engine")["value"].last()
     if len(each) > 1:
         return table["engine"].map(each).astype("float64")
@@ -231,7 +235,7 @@ def _batch_sizes(
 
 def _rates(
     table: pd.DataFrame,
-    classes: pd.DataFrame,
+    timed: pd.Series[float],
     clock: pd.Series[float],
     batch: pd.Series[float],
     config: Mapping[str, Any],
@@ -244,12 +248,11 @@ def _rates(
         "throughput": batch / rate,
         "bar": table["bar_seconds"],
     }
-    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     silent = _known_anywhere(table, [*stated.values(), timed]) == 0
     known = stated | {"timers": timed, "clock": clock.where(silent)}
     table["seconds"], table["seconds_from"] = _in_one_way(table, known)
     table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
-    logged = table["seconds_from"].isin(["logged", "bar"])
+    logged = among(table["seconds_from"], ["logged", "bar"])
     table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
     per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
     per_sample = table["samples_per_second"] * _number(config, "seq_length")
@@ -263,7 +266,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # a bar follows the clock
     parts = [table["segment"], table["engine"]]
     told = of_part(table, stated.notna())
-    by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
+    by_timers = table["seconds"].where(among(table["seconds_from"], ["timers"]))
     known = stated.where(told >= ENOUGH, by_timers)
     clock = by_the_clock(events, table.assign(known=known))
     mine = clock["seconds"].notna()
@@ -276,9 +279,8 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
 
 
-def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
+def _by_wider_timers(table: pd.DataFrame, timed: pd.Series[float]) -> None:
     """Use the sum of the timers as `seconds` where they include time that the stated rate omits."""
-    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     wider = wider_timers(table, timed)
     if not wider.any():
         return
@@ -289,14 +291,18 @@ def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
 
 def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd.Series[float]:
     """The number of steps whose mean each row's whole time, or else its `seconds`, is."""
-    ways = table["whole_from"].astype("str").fillna(table["seconds_from"].astype("str"))
-    by_clock = ways.eq("clock").fillna(value=False) & ~table["smoothed"]
-    many = stamped_steps(table).where(by_clock)
+    untold = table["whole_from"].isna().to_numpy()
+
+    def known_by(way: str) -> np.ndarray:
+        whole, seconds = (among(table[name], [way]) for name in ("whole_from", "seconds_from"))
+        return whole | (untold & seconds)
+
+    many = stamped_steps(table).where(known_by("clock") & ~table["smoothed"])
     said = where(marks, marks["name"] == "step_seconds")
     for way, rows, column in (("logged", said, "steps"), ("bar", bars, "covers")):
         each = np.full(len(table), np.nan)
         each[positions(table, rows, *STEP)] = numbers(rows[column])
-        many = many.mask(ways.eq(way).fillna(value=False), pd.Series(each, table.index))
+        many = many.mask(known_by(way), pd.Series(each, table.index))
     return many.where(many > 0, 1.0)
 
 
@@ -337,14 +343,15 @@ def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> p
     """The rows that hold the first step of a launch whose beginning the source shows: it is step 1,
     of a later launch, recorded, or behind settings or a launcher's lines.
     """
-    by = table.groupby(["segment", "engine"])["step"]
-    window = by.transform(lambda step: step.diff().median()).fillna(1.0)
-    first = by.transform("min")
+    part, step = keys(table, "segment", "engine"), table["step"].astype("float64")
+    passed = step.diff().where(np.diff(part, prepend=-1) == 0)
+    window = passed.groupby(part).transform("median").fillna(1.0)
+    first = step.groupby(part).transform("min")
     settings = of_kind(events, Kind.CONFIG)
     begun = settings.groupby("segment")["line"].min().reindex(table["segment"]).to_numpy()
     shown = (first <= window) | (table["segment"] > 0) | recorded
     shown |= begun < table["line"].to_numpy(float, na_value=np.nan)
-    return (shown & (table["step"] - table["covers"] < first)).astype(bool)
+    return shown & (step - table["covers"] < first)
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
