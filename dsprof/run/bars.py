@@ -127,9 +127,9 @@ def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[flo
 
 def evaluations_told(events: pd.DataFrame) -> pd.DataFrame:
     """What the Trainer says of its evaluations; `took` seconds each."""
-    rows = of_kind(events, Kind.METRIC)
-    names = [name for name in rows["name"].cat.categories if re.fullmatch(_EVALUATED, str(name))]
-    rows = rows[among(rows["name"], names)]
+    told = events["name"].cat.categories
+    names = [name for name in told if re.fullmatch(_EVALUATED, str(name))]
+    rows = where(events, among(events["kind"], [Kind.METRIC]) & among(events["name"], names))
     rows = rows.assign(took=rows["seconds"].fillna(rows["value"]))
     return where(rows, rows["took"].gt(0) & np.isfinite(rows["took"]))
 

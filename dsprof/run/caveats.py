@@ -50,8 +50,8 @@ def _micro_batches(rates: pd.DataFrame, source: Source) -> float | None:
 
 def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
     """see_memory_usage collects garbage on rank 0 inside the backward timers."""
-    looks = events[(events["pattern"] == "deepspeed_memory.see_memory") & events["step"].notna()]
-    looks = looks[looks["name"] == "max_allocated"]
+    seen = among(events["pattern"], ["deepspeed_memory.see_memory"])
+    looks = where(events, seen & among(events["name"], ["max_allocated"]) & events["step"].notna())
     if not len(looks) or looks.groupby(keys(looks, *STEP)).size().median() < 4:
         return events, None  # it looks before and after forward, backward and step
     names = ("backward", "backward_allreduce")
@@ -65,8 +65,9 @@ def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
 
 def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
     """DeepSpeed multiplies by n a size that is the whole input already."""
-    rows = _logged_comm(events)
-    rows = rows[rows["name"].astype("str").str.startswith("reduce_scatter").fillna(False)]
+    names = events["name"].cat.categories
+    scatters = [name for name in names if str(name).startswith("reduce_scatter")]
+    rows = _logged_comm(events, *scatters) if scatters else events[:0]
     text = (
         "DeepSpeed's bandwidths of reduce_scatter are too high (as many times as there are ranks, "
         "twice in 0.7.0): they were recomputed from size and time"
@@ -86,9 +87,9 @@ def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
     return events, met("subgroup-bandwidth", "doubt", text, _logged_comm(events))
 
 
-def _logged_comm(events: pd.DataFrame) -> pd.DataFrame:
-    rows = of_kind(events, Kind.COMM)
-    return rows[rows["pattern"].notna()]
+def _logged_comm(events: pd.DataFrame, *names: str) -> pd.DataFrame:
+    rows = of_kind(events, Kind.COMM, *names)
+    return where(rows, rows["pattern"].notna())
 
 
 def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
@@ -123,7 +124,7 @@ def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
     """PipelineEngine has no timer around its gradients' all-reduce."""
     if source.config.get("data_parallel_size", 1) == 1:
         return events, None
-    rows = events[events["timers"] == "pipeline-p2p"]
+    rows = where(events, among(events["timers"], ["pipeline-p2p"]))
     text = (
         "the pipeline engine does not time the reduction of gradients: time of the step that no "
         "timer explains is attributed to it"
@@ -133,10 +134,11 @@ def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
 
 def host_time_on_gpu(events: pd.DataFrame, _: Source) -> Outcome:
     """Recordings that began before their process used its GPU have the host's time alone."""
-    told = known_rank(of_kind(events, Kind.CONFIG, "phases_on", "gpu"))
-    host = told[(told["name"] == "phases_on") & (told["text"] == "host")]
+    told = of_kind(events, Kind.CONFIG, "phases_on", "gpu")
+    host = where(told, among(told["name"], ["phases_on"]) & (told["text"] == "host"))
     if host.empty:
         return events, None
+    told, host = known_rank(told), known_rank(host)
     users = told.loc[told["name"] == "gpu", ["segment", "rank"]].drop_duplicates()
     late = host[
         host.set_index(["segment", "rank"]).index.isin(users.to_records(index=False).tolist())

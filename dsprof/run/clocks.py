@@ -27,9 +27,10 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
     A clock that was set back goes on from there: its times stay.
     """
     told = among(events["kind"], [Kind.METRIC, Kind.PHASE]) & events["step"].notna()
-    marks = where(events, told & events["at"].notna())
-    if not (marks["at"].diff() < -SLACK).any():
+    told &= events["at"].notna()
+    if not (events["at"][told].diff() < -SLACK).any():
         return events, None
+    marks = where(events, told)
     marks = marks[~marks["record"].duplicated()]
     process = pd.factorize(keys(known_rank(marks), *_PROCESS))[0]  # dense: they are counted
     fallen = _fallen(marks, process)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import COUNTED, Kind
-from dsprof.run.table import of_kind
+from dsprof.run.table import among, of_kind, where
 
 #: Canonical name → where the job's DeepSpeed JSON says it.
 IN_JSON: Final = {
@@ -36,10 +36,10 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
         launch: the last one that counts; all of them if None.
     """
     rows = of_kind(events, Kind.CONFIG)
-    rows = rows[~rows["name"].isin(COUNTED)]
+    rows = where(rows, ~among(rows["name"], COUNTED))
     if launch is not None:
         rows = rows[~(rows["segment"] > launch).fillna(value=False).astype(bool)]
-    rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows
+    rows = where(rows, rows["engine"] == rows["engine"].min())
     if (events["engine"] > 0).any():
         rows = _undisputed(rows)
     last = rows.drop_duplicates("name", keep="last")

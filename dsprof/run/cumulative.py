@@ -25,7 +25,7 @@ def cumulative_comm_latency(events: pd.DataFrame, source: Source) -> Outcome:
     """Verbose lines of the communication logger, one call each."""
     rows = of_kind(events, Kind.COMM)
     single = rows["pattern"].notna() & ~of_a_table(rows) & rows["seconds"].notna()
-    rows = rows[single]
+    rows = where(rows, single)
     if rows.empty:
         return events, None
     text = (
@@ -50,6 +50,8 @@ def cumulative_moe_timers(events: pd.DataFrame, source: Source) -> Outcome:
     """The all-to-all timers of MoE layers."""
     timed = among(events["kind"], [Kind.PHASE]) & events["seconds"].notna()
     rows = where(events, timed & among(events["timers"], ["moe"]))
+    if rows.empty:
+        return events, None
     text = (
         "MoE timers are totals since the start (DeepSpeed 0.18.3 and later); each was "
         "replaced by its increase over the line before"
@@ -63,8 +65,7 @@ def cumulative_moe_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
 def summary_table(events: pd.DataFrame, source: Source) -> Outcome:
     """The logger's table adds up totals: nothing can bring the latencies back."""
-    rows = of_kind(events, Kind.COMM)
-    rows = rows[of_a_table(rows) & table_is_suspect(events, source)]
+    rows = _tables(events) if table_is_suspect(events, source) else events[:0]
     text = (
         "latencies of the communication summary add up totals (DeepSpeed 0.18.3 and later): "
         "their times are far too long, their bandwidths too low; counts and sizes are right"
@@ -80,14 +81,17 @@ def table_is_suspect(events: pd.DataFrame, source: Source) -> bool:
     """
     if source.version.surely("0.18.0") or not source.version.maybe(SINCE):
         return source.version.maybe(SINCE)
-    rows = of_kind(events, Kind.COMM)
-    tables = rows[of_a_table(rows)]
+    tables = _tables(events)
     if not len(tables):
         return False
     longest = tables.groupby(["segment", "record"])["seconds"].sum().max()
     launched = events.loc[events["pattern"].astype("str").str.startswith("launcher."), "at"].min()
     ended = events.loc[events["name"] != "exited_well", "at"].max()  # the launcher looks rarely
     return bool(longest > (ended - launched).total_seconds() > 0)
+
+
+def _tables(events: pd.DataFrame) -> pd.DataFrame:
+    return where(events, among(events["kind"], [Kind.COMM]) & of_a_table(events))
 
 
 def _increases(

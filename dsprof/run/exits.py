@@ -14,7 +14,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.recording.launches import NOT_FOUND, Gone
-from dsprof.run.table import of_kind
+from dsprof.run.table import of_kind, where
 
 #: What a script exits with that was asked to end and says so.
 _ASKED: Final = 128 + signal.SIGTERM
@@ -120,8 +120,7 @@ def end_of(process: Process) -> int:
 
 
 def rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
-    rows: pd.DataFrame = events[(events["source"] == process["source"]).fillna(value=False)]
-    return rows
+    return where(events, (events["source"] == process["source"]).fillna(value=False))
 
 
 def last_seen(launch: Sequence[Process], events: pd.DataFrame) -> int:
@@ -137,4 +136,4 @@ def last_seen(launch: Sequence[Process], events: pd.DataFrame) -> int:
 def told_by(launch: Sequence[Process], events: pd.DataFrame) -> pd.DataFrame:
     """The problems that its processes tell of themselves."""
     told = of_kind(events, Kind.PROBLEM)
-    return told[told["source"].isin([one["source"] for one in launch])]
+    return where(told, told["source"].isin([one["source"] for one in launch]))

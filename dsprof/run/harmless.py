@@ -39,9 +39,11 @@ def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
 
 def _replaced(rows: pd.DataFrame) -> pd.Series[bool]:
     """Builds of a fused optimizer that failed before the engine said that it takes PyTorch's."""
-    failed = rows["kind"].eq("build-failed") & rows["text"].astype("str").str.contains(_FUSED)
-    told = rows[rows["kind"] == "optimizer-fallback"]
+    told = where(rows, rows["kind"] == "optimizer-fallback")
     found = pd.Series(data=False, index=rows.index)
+    if told.empty:
+        return found
+    failed = rows["kind"].eq("build-failed") & rows["text"].astype("str").str.contains(_FUSED)
     for (segment, source), here in told.groupby(["segment", "source"], observed=True):
         mine = (rows["segment"] == segment) & (rows["source"] == source)
         found |= (mine & failed & (rows["line"] < here["line"].max())).fillna(value=False)
@@ -65,6 +67,8 @@ def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
     printed, chained = (
         _places(events, name) for name in ("printed_exception", "chained_exception")
     )
+    if not printed:
+        return pd.Series(data=False, index=rows.index)
     ordered = rows.sort_values("line", kind="stable")
     found: list[bool] = []
     before: dict[tuple[Any, ...], bool] = {}  # of the last row of each source and rank

@@ -41,6 +41,8 @@ def initial_step_zero(events: pd.DataFrame, source: Source) -> Outcome:
     """Every version prints `step=0` once when the engine is made: no step was taken. Loops
     that count their steps from 0 take one."""
     rows = events["step"] == 0
+    if not rows.any():
+        return events, None
     taken = rows & among(events["pattern"], source.from_zero)
     rows &= ~events["segment"].isin(events.loc[taken, "segment"])
     if not rows.any():
@@ -52,13 +54,12 @@ def initial_step_zero(events: pd.DataFrame, source: Source) -> Outcome:
 
 def impossible_rates(events: pd.DataFrame, _: Source) -> Outcome:
     """Rates, and times of whole steps, that are zero, negative or infinite."""
-    metrics = events["kind"] == Kind.METRIC
+    metrics = among(events["kind"], [Kind.METRIC])
     rates = metrics & among(events["name"], RATES) & events["value"].notna()
     odd = rates & ~events["value"].between(0.0, FASTEST, inclusive="right")
-    still = metrics & (events["name"] == "step_seconds") & (events["seconds"] == 0)
-    text = "rates and step times that are zero, negative or infinite measure nothing: dropped"
-    found = met("impossible-rates", "repair", text, events[odd | still])
-    if found is None:
+    still = metrics & among(events["name"], ["step_seconds"]) & (events["seconds"] == 0)
+    if not (odd | still).any():
         return events, None
+    text = "rates and step times that are zero, negative or infinite measure nothing: dropped"
     fixed = events.assign(value=events["value"].mask(odd), seconds=events["seconds"].mask(still))
-    return fixed, found
+    return fixed, met("impossible-rates", "repair", text, events[odd | still])

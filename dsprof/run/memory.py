@@ -28,8 +28,7 @@ def gpu(events: pd.DataFrame) -> pd.DataFrame:
     """
     columns = [*COLUMNS[:-2], "raw", "seconds", *COLUMNS[-2:]]
     rows = of_kind(events, Kind.GPU)[columns].reset_index(drop=True)
-    users = _users(events)
-    if rows.empty or users.empty:
+    if rows.empty or (users := _users(events)).empty:
         return rows
     sampled = rows.assign(text=rows["text"].astype("object"))
     found = sampled.merge(users, "left", on=["segment", "text"], suffixes=("", "_user"))

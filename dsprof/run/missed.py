@@ -28,6 +28,7 @@ from dsprof.run.exits import (
     was_stopped,
 )
 from dsprof.run.problems import OF_A_PEER, has_timed_out
+from dsprof.run.table import among, where
 
 #: Seconds without a row after which a launch is over, or stuck.
 IDLE: Final = 60.0
@@ -232,8 +233,8 @@ def _patience(launch: list[Process], events: pd.DataFrame) -> float:
     """Seconds after its last row from which on a process is missed: a step may be longer than
     `WAITED`, and a rank that is in the middle of one has not hung.
     """
-    mine = events[(events["segment"] == launch[0]["segment"]).fillna(value=False)]
-    steps = mine[(mine["name"] == "step_seconds").fillna(value=False)]
+    mine = events["segment"] == launch[0]["segment"]
+    steps = where(events, mine & among(events["name"], ["step_seconds"]))
     usual = STEPS * steps["seconds"].median()
     apart = steps.sort_values("at").groupby("source", observed=True)["at"].diff()
     longest = BEFORE * apart.max().total_seconds()

@@ -16,6 +16,8 @@ def overlapping_windows(events: pd.DataFrame, source: Source) -> Outcome:
     first one in more than its share. Of each window of lines the last is kept: its mean is that of
     these steps, none of which is known by itself.
     """
+    if not among(events["pattern"], source.windows).any():
+        return events, None
     seconds, steps = events["seconds"].copy(), events["steps"].copy()
     repeated = []
     timed = events["seconds"].notna() & events["step"].notna()

@@ -304,7 +304,7 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     silent = kind.isin(_SILENT)
     tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
     reasonless = (kind == "cancelled") & ~text.str.contains(_REASON)
-    explained = reasonless & _given_later(rows, failure)
+    explained = reasonless & _given_later(rows, failure) if reasonless.any() else reasonless
     aborted = code.isin(_ABORTED).where(kind != "signal", code == _ABORT)
     ended = silent & (aborted | code.between(1, _SIGNALS, inclusive="left") & (kind != "signal"))
     told = pd.Series(suspicion >= _TOLD, rows.index) & (rows["severity"] != Severity.INFO)

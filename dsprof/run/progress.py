@@ -32,7 +32,7 @@ def progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Numbers
     marks = events.loc[
         events["step"].notna()
         & events["line"].notna()
-        & events["kind"].isin((Kind.METRIC, Kind.PHASE))
+        & among(events["kind"], [Kind.METRIC, Kind.PHASE])
         & ~among(events["pattern"], [_TRACEBACK])
         & ~recorded(events)
         & events["segment"].isin(places["segment"].unique()),
@@ -82,10 +82,12 @@ def reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
     enqueued = among(events["name"], ["last_enqueued_work"])
     told = where(events[["segment", "text", "rank", "value"]], enqueued)
     told = told.dropna(subset=["rank", "value"]).fillna({"text": ""})
+    found = pd.Series(np.nan, rows.index)
+    if told.empty and rows["count"].isna().all():
+        return found
     last = told.groupby(["segment", "text", "rank"], observed=True)["value"].max()
     ranks = last.groupby(["segment", "text"], observed=True).size()
     largest = ranks[ranks > 1].sort_values(kind="stable").groupby("segment").tail(1)
-    found = pd.Series(np.nan, rows.index)
     for segment in rows["segment"].unique():
         here = rows["segment"] == segment
         if segment in largest.index.unique("segment"):

@@ -35,8 +35,9 @@ def several_batches(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: A
     """
     printed = among(events["pattern"], [HYBRID]) & events["step"].notna().to_numpy()
     rows = where(events, printed)
-    lines = rows.groupby([*STEP])["record"].nunique()
-    usual = int(lines.median()) if len(lines) else 1
+    if rows.empty:
+        return events, None
+    usual = int(rows.groupby([*STEP])["record"].nunique().median())
     if usual < 2:
         return events, None
     by = [*STEP, "name"]

@@ -38,11 +38,13 @@ def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     Timers that a loop around the engine prints are its own and are not affected.
     """
+    printed = among(events["pattern"], [_OF_ENGINE]) & among(events["kind"], [Kind.PHASE])
+    if not printed.any():
+        return events, None
     known = set(classes_of(source.flavours)).union(
         *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
     )
     loops = [name for name, flavour in source.flavours.items() if flavour.sums == "mean"]
-    printed = among(events["pattern"], [_OF_ENGINE]) & among(events["kind"], [Kind.PHASE])
     strange = printed & ~among(events["name"], known) & ~among(events["timers"], loops)
     if not strange.any():
         return events, None

@@ -23,7 +23,7 @@ _READ: Final = (*_LINE, "timers", "name")
 
 def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | None]:
     """A timer line that lost its end leaves out timers: without them the step's would read 0."""
-    timed = events["kind"] == Kind.PHASE
+    timed = among(events["kind"], [Kind.PHASE])
     rows = where(events, timed & (events["text"] == CUT_SHORT))
     if not len(rows):
         return events, None
@@ -45,12 +45,9 @@ def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair
     Not those beside others that stand behind their step's own line, which are all there: Megatron
     prints only timers that ran, and where all steps were skipped some of the optimizer's did not.
     """
-    first = _first_steps(events)
-    if not len(first):
-        return events, None
-    timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
+    timed = among(events["kind"], [Kind.PHASE]) & events["seconds"].notna()
     rows = where(events[list(_READ)], timed & among(events["timers"], source.flavours))
-    if not len(rows):
+    if not len(rows) or not len(first := _first_steps(events)):
         return events, None
     rows = of_finished_steps(_in_words(rows, source), events, source.flavours)
     behind = [name for name, flavour in source.flavours.items() if flavour.place == "after"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import among, of_kind
+from dsprof.run.table import among, of_kind, where
 from dsprof.run.zero import MEGATRONS
 
 Version = tuple[int, int, int]
@@ -149,19 +149,18 @@ def _written(low: Version, high: Version) -> str:
 
 def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
     """What the source states, else what its line numbers and the shapes of its lines allow."""
-    config = of_kind(events, Kind.CONFIG)
-    stated = config.loc[config["name"] == "deepspeed_version", "text"].dropna()
+    stated = of_kind(events, Kind.CONFIG, "deepspeed_version")["text"].dropna()
     exact = [str(text) for text in stated if parse(str(text)) > (0, 0, 0)]
     if exact:
         last = parse(exact[-1])
         return Versions(_EARLY.get(exact[-1], ((last, last),)), "stated")
-    if (events["name"] == "communication_percent").any():
+    if among(events["name"], ["communication_percent"]).any():
         return Versions((), "percentages that only the fork DeeperSpeed prints", fork=True)
     seen = {
         line: FINGERPRINTS[line] for line in facts.get("fingerprints", {}) if line in FINGERPRINTS
     }
     patterns = set(events["pattern"].dropna().unique())
-    own = (events["pattern"] == "deepspeed.timers") & ~among(events["timers"], MEGATRONS)
+    own = among(events["pattern"], ["deepspeed.timers"]) & ~among(events["timers"], MEGATRONS)
     timers = events.loc[own, "raw"].dropna().unique()
     seen |= {name: spans for name, spans in _SHAPES.items() if name in patterns}
     seen |= {f"timer {_short(w)}": spans for w, spans in _WORDS.items() if w in timers}
@@ -182,7 +181,7 @@ def _printed(events: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, tuple[
     headers = {line.partition(":")[0] for line in facts.get("fingerprints", {})}
     if not headers:
         return {}
-    rows = events[events["pattern"].isin(list(_PRINTS)) & events["raw"].isin(list(_PRINTED))]
+    rows = where(events, among(events["pattern"], _PRINTS) & among(events["raw"], _PRINTED))
     lost = [pattern for pattern, file in _PRINTS.items() if file not in headers]
     no_header = rows["at"].isna() | rows["pattern"].isin(lost)
     bare = no_header.groupby(rows["raw"].astype("str")).all()
