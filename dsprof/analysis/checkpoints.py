@@ -40,8 +40,8 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     """
     columns = [*_SAVE, "inferred"]
     timed = of_kind(events, Kind.PHASE, *_TIMED)
-    recorded = where(phases, ~among(phases["name"], _LOADS))
-    recorded = recorded[recorded["class"] == Class.CHECKPOINT]
+    saving = among(phases["class"], [Class.CHECKPOINT])
+    recorded = where(phases, saving & ~among(phases["name"], _LOADS))
     if len(recorded):
         recorded = pd.concat(
             [recorded[_SAVE], behind_the_last(events, steps)[_SAVE]], ignore_index=True
@@ -164,6 +164,8 @@ def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
     rank that writes for the others is no straggler.
     """
     rows = where(phases, ~_in_saves(phases) & ~_is_saving(phases))
+    if not _saves_itself(phases).any():
+        return rows
     each = _by_waiting(phases, _saves_itself)
     each = each[each["waits"] > 0]
     if each.empty:
@@ -179,7 +181,7 @@ def _saves_itself(phases: pd.DataFrame) -> np.ndarray:
 
 
 def _is_saving(phases: pd.DataFrame) -> np.ndarray:
-    return (phases["class"] == Class.CHECKPOINT).to_numpy(bool)
+    return among(phases["class"], [Class.CHECKPOINT])
 
 
 def _in_saves(phases: pd.DataFrame) -> np.ndarray:

@@ -19,7 +19,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
 )
-from dsprof.run.table import STEP
+from dsprof.run.table import STEP, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def counted_skips(facts: Facts) -> Skips | None:
     """By the counter of the source where it has one, of the engine that skips most; else by lines
     of single steps. None if neither tells."""
     steps = facts.run.steps
-    known = steps[steps["skipped"].notna()]
+    known = where(steps, steps["skipped"].notna())
     if len(known):
         launch = known[known["segment"] == known["segment"].iloc[-1]]
         of_engines = [_counted(facts, part) for _, part in launch.groupby("engine", sort=True)]

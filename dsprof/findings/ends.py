@@ -17,6 +17,7 @@ from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
 from dsprof.run.exits import INTERRUPTED
 from dsprof.run.problems import BREAKS_OFF, GAVE_UP, NONE_CLOSED
+from dsprof.run.table import among, where
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -123,8 +124,8 @@ def last_launch(run: Run) -> pd.DataFrame:
 def launch(run: Run, segment: int) -> pd.DataFrame:
     """Problems of one launch, without mere notes and those that training went on behind."""
     rows = run.problems
-    ended = ~rows["survived"] & (rows["severity"] != Severity.INFO)
-    return rows[(rows["segment"] == segment) & ended]
+    ended = ~rows["survived"] & ~among(rows["severity"], [Severity.INFO])
+    return where(rows, (rows["segment"] == segment) & ended)
 
 
 def first_failure(run: Run) -> pd.Series[Any] | None:
@@ -135,6 +136,8 @@ def first_failure(run: Run) -> pd.Series[Any] | None:
 
 def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
     """The root cause among the problems of one launch, else the first fatal one."""
+    if problems.empty:
+        return None
     cause = problems["root_cause"].fillna(False).astype(bool)
     fatal = problems["kind"].isin(_FATAL)
     ended = problems["kind"].isin(list(ENDED))

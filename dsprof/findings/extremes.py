@@ -126,12 +126,12 @@ def _deepest(rows: pd.DataFrame, own: Spread) -> Spread | None:
 def _both(facts: Facts) -> pd.DataFrame:
     """Phases of these steps with `least`, that of the quickest rank: their own is the slowest's."""
     told = facts.run.told
-    least = where(told, among(told["pattern"], [MAXIMA]) & (told["kind"] == "metric"))
-    least = _least(within(facts.steps, least, *STEP))
+    least = where(told, among(told["pattern"], [MAXIMA]) & among(told["kind"], ["metric"]))
+    least = within(facts.steps, least, *STEP)
     if least.empty:
         return least
     phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
-    return phases.merge(least, on=[*STEP, "name"])
+    return phases.merge(_least(least), on=[*STEP, "name"])
 
 
 def _least(rows: pd.DataFrame) -> pd.DataFrame:

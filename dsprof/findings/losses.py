@@ -19,7 +19,7 @@ from dsprof.findings.thresholds import (
     HARDLY_A_RATE,
     LOST_RECORDS,
 )
-from dsprof.run.table import of_kind
+from dsprof.run.table import of_kind, where
 from dsprof.units import format_count
 
 _GRADIENT: Final = "gradient norm"
@@ -41,12 +41,12 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
     """A loss, gradient norm or the like is not a number."""
     events = facts.run.told
     losses = of_kind(events, Kind.METRIC, "loss", "grad_norm")
-    problems = facts.run.problems[facts.run.problems["kind"] == "nan"]
+    problems = where(facts.run.problems, facts.run.problems["kind"] == "nan")
     counted = of_kind(events, Kind.METRIC, "nan_window")
-    counted = counted[counted["value"].gt(0)]
+    counted = where(counted, counted["value"].gt(0))
     if losses.empty and problems.empty and counted.empty:
         return _of_bars(of_kind(events, Kind.METRIC, "bar_loss"))
-    bad = losses[~np.isfinite(losses["value"])]
+    bad = where(losses, ~np.isfinite(losses["value"]))
     bad = bad[~_skipped_there(facts, bad)]
     rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
     if rows.empty and problems.empty:

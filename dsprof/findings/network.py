@@ -16,7 +16,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
 from dsprof.run.problems import FLUSHED
-from dsprof.run.table import of_kind
+from dsprof.run.table import of_kind, where
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
@@ -27,7 +27,7 @@ _BROKEN_LINK: Final = "NCCL reports a broken link"
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
     """NCCL talks over sockets between nodes, or reports a broken link."""
-    rows = facts.run.problems[facts.run.problems["kind"].isin(_NETWORK)]
+    rows = where(facts.run.problems, facts.run.problems["kind"].isin(_NETWORK))
     chosen, channels = _told(facts, "network"), _told(facts, "transport", _SOCKET)
     if rows.empty and chosen.empty and channels.empty:
         return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"

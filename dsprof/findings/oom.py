@@ -33,6 +33,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.launcher import evidence_of, named, said_of_named
 from dsprof.run import from_events
+from dsprof.run.table import where
 from dsprof.units import format_bytes, size
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ _EVALUATION_MEMORY: Final = (
 def oom(facts: Facts) -> list[Finding] | str:
     """A GPU or a host ran out of memory."""
     rows = last_launch(facts.run)
-    rows = rows[rows["kind"].isin(OOM)]
+    rows = where(rows, rows["kind"].isin(OOM))
     if rows.empty:
         return []
     first = first_failure(facts.run)

@@ -9,6 +9,7 @@ import pandas as pd
 from dsprof.findings.ends import ended_launch
 from dsprof.findings.finding import Advice
 from dsprof.run import Run
+from dsprof.run.table import where
 
 LEAVES: Final = Advice(
     "deepspeed.utils.set_z3_leaf_modules",
@@ -20,7 +21,7 @@ LEAVES: Final = Advice(
 
 def lost(run: Run) -> pd.DataFrame:
     """The lines that say that other modules ran than in the trace, or in another order."""
-    return run.problems[run.problems["kind"] == "prefetch-broken"]
+    return where(run.problems, run.problems["kind"] == "prefetch-broken")
 
 
 def said_if_lost(run: Run, inside: str) -> str:
