@@ -181,7 +181,7 @@ def _saves_itself(phases: pd.DataFrame) -> np.ndarray:
 
 
 def _is_saving(phases: pd.DataFrame) -> np.ndarray:
-    return among(phases["class"], [Class.CHECKPOINT])
+    return (phases["class"] == Class.CHECKPOINT).to_numpy(bool)
 
 
 def _in_saves(phases: pd.DataFrame) -> np.ndarray:

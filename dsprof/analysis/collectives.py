@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.ranks import compared_steps
+from dsprof.analysis.compared import compared_steps
 from dsprof.run.table import (
     STEP,
     Codes,

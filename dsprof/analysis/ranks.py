@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.trends import period
-from dsprof.events import Class
-from dsprof.run.stretches import Stretches
-from dsprof.run.table import numbers, places, plain, runs, where
+from dsprof.analysis.compared import compared_of, means, since_met
 from dsprof.units import format_ranks, listed
-
-#: Classes of phases in which ranks meet; the rank that arrives last waits least there. A table of
-#: phases has no order in time, so a rank's own work is put first and these phases last.
-_MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # relative: rounding errors of sums in another order
 _AWAITS = 0.15  # of its delay: a late rank's own waiting below that is what meeting costs
-_MEETINGS = 10  # every N steps: of fewer nobody can say who is usually late
-_MOST_STEPS = 2_000  # evenly spread over the run; more would not change the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,35 +195,6 @@ def _by_work(seconds: np.ndarray) -> _Arrivals:
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
-def _since_met(met: np.ndarray) -> np.ndarray:
-    """The steps [ascending] with which the ways to each meeting begin, and behind the last one.
-
-    That is every step, unless ranks meet in each Nth one alone, as those of local SGD do: who is
-    late shows there, by what it was in all N.
-
-    Args:
-        met: of each step, whether ranks meet in it.
-    """
-    rows = np.flatnonzero(met)
-    if len(rows) < _MEETINGS or period(rows) is None:
-        return np.arange(len(met) + 1)
-    return np.concatenate([[0], rows + 1])
-
-
-def _met(phases: pd.DataFrame, steps: np.ndarray) -> np.ndarray:
-    """Whether ranks meet in each of these steps; in all, if these are no phases but calls."""
-    if "class" not in phases:
-        return np.ones(len(steps), bool)
-    meets = phases["class"].isin(_MEETING) & (phases["self_seconds"] > 0)
-    return np.isin(steps, plain(phases["step"])[meets.to_numpy(bool)])
-
-
-def _means(seconds: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Of a step, over the steps of each way [steps x ...]."""
-    many = np.diff(begins).reshape(-1, *[1] * (seconds.ndim - 1))
-    return np.asarray(np.add.reduceat(seconds[: begins[-1]], begins[:-1], axis=0) / many)
-
-
 def _felt(seconds: np.ndarray, own: int, rest: np.ndarray | float, late: _Last) -> _Last | None:
     """What the others lose by a rank that leads at some boundary, as far as they are timed where
     ranks meet: it works longer than any of them altogether, or they wait for it there.
@@ -288,15 +249,15 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     clearly apart from the others (if several arrive last together, nobody waits for one of them
     alone), or if nobody waits for it, as where it is early by more than it is late.
     """
-    cube = _cube(phases)
-    if cube is None:
+    compared = compared_of(phases)
+    if compared is None:
         return None
-    seconds, steps, ranks, names, own = cube
+    seconds, steps, ranks, names, own = compared
     beside: np.ndarray = np.zeros_like(seconds[:, :, 0])
     if rest is not None:
         beside = rest.reindex(steps)[ranks].fillna(0.0).to_numpy()
-    begins = _since_met(seconds[:, :, own:].sum(axis=(1, 2)) > 0)
-    seconds, beside = (_means(each, begins) for each in (seconds, beside))
+    begins = since_met(seconds[:, :, own:].sum(axis=(1, 2)) > 0)
+    seconds, beside = (means(each, begins) for each in (seconds, beside))
     ways = [_by_work(seconds[:, :, :own]), _by_all_work(seconds, own)] if own else []
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
@@ -335,14 +296,6 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
     )
 
 
-def meetings(phases: pd.DataFrame) -> np.ndarray | None:
-    """Self seconds [steps x ranks x phases] of the phases in which ranks meet, of the steps that
-    all ranks report; None if fewer than two ranks can be compared.
-    """
-    cube = _cube(phases)
-    return None if cube is None else cube[0][:, :, cube[4] :]
-
-
 def back(waits: np.ndarray) -> np.ndarray:
     """At which meetings a late rank waits itself, so that its delay is not made up for there but
     another rank's own comes on top. Less than `_AWAITS` of its delay is what meeting costs.
@@ -362,100 +315,3 @@ def _most_of(loss: np.ndarray, delay: float) -> np.ndarray:
     if 2 * max(loss.sum(), loss.max(initial=0.0)) <= delay:
         return worst[:0]
     return worst[: 1 + int((2 * loss[worst].cumsum() > delay).argmax())]
-
-
-@dataclass(frozen=True, slots=True)
-class Uneven:
-    """What collectives take because ranks work unequally long, whichever of them works longest.
-
-    Attributes:
-        seconds: per step, mean over all ranks, beyond the rank that is held up least.
-        phase: the phase in which the rank that works longest exceeds the mean of the others most;
-            "" if that explains less than half of it.
-    """
-
-    seconds: float
-    phase: str
-
-
-def uneven(phases: pd.DataFrame, meets: re.Pattern[str]) -> Uneven | None:
-    """How much longer ranks are held up in phases that match `meets` than the one held up least.
-
-    Ranks end a collective together, so that one came last. A lower bound: in several collectives of
-    one phase, different ranks may. The rank that works longest is the one that waits least in all
-    of them. None if ranks cannot be compared.
-    """
-    cube = _cube(phases)
-    if cube is None:
-        return None
-    seconds, _, ranks, names, own = cube
-    held_up = seconds[:, :, [bool(meets.match(name)) for name in names]]
-    beyond_least = (held_up - held_up.min(axis=1, keepdims=True)).sum(axis=2)
-    more = float(beyond_least.mean())
-    longest = beyond_least.argmin(axis=1)[:, None]
-    work = seconds[:, :, :own]
-    of_it = np.take_along_axis(work, longest[:, :, None], axis=1)[:, 0]
-    beyond = (of_it - (work.sum(axis=1) - of_it) / (len(ranks) - 1)).mean(axis=0)
-    behind = more * len(ranks) / (len(ranks) - 1)  # the mean of the others
-    worst = int(beyond.argmax()) if own else 0
-    return Uneven(more, names[worst] if own and beyond[worst] * 2 > behind else "")
-
-
-def _cube(
-    phases: pd.DataFrame,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str], int] | None:
-    """Self seconds [steps x ranks x phases] of the steps that all ranks report; None if fewer than
-    two ranks can be compared.
-
-    Also returns the steps, the ranks, the names of the phases, and how many of these, the first
-    ones, are a rank's own work.
-    """
-    told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
-    rows = compared_steps(where(phases, told))
-    (steps, step), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))
-    phase, names = pd.factorize(rows["name"])
-    shape = (len(steps), len(ranks), len(names))
-    visit = step * shape[1] + rank
-    # All these steps are of equally many ranks: if one lacks a rank, none has all of them.
-    if len(ranks) < 2 or not np.bincount(visit, minlength=shape[0] * shape[1]).all():
-        return None
-    own = np.bincount(visit * shape[2] + phase, numbers(rows["self_seconds"]), math.prod(shape))
-    classes = rows["class"].iloc[np.unique(phase, return_index=True)[1]]
-    meets = classes.isin(_MEETING).to_numpy()
-    cube, kept = _sends_as_one(own.reshape(shape), classes.eq(Class.WAIT).to_numpy(bool))
-    order = np.flatnonzero(kept)[np.argsort(meets[kept], kind="stable")]
-    return cube[:, :, order], steps, ranks, [str(names[i]) for i in order], int((~meets).sum())
-
-
-def _sends_as_one(seconds: np.ndarray, waits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sends and receives as one meeting, in the phase that holds most of it; and which phases are
-    left.
-
-    Stages of a pipeline wait for each other in both: one that waits less in what it receives and
-    more in what it sends is late nowhere.
-
-    Args:
-        seconds: [steps x ranks x phases].
-        waits: which phases are such.
-    """
-    if waits.sum() < 2:
-        return seconds, np.ones_like(waits)
-    most = np.where(waits, seconds.sum(axis=(0, 1)), -1.0).argmax()
-    seconds[:, :, most] = seconds[:, :, waits].sum(axis=2)
-    return seconds, ~waits | (np.arange(len(waits)) == most)
-
-
-def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of the steps that the largest number of ranks report, of at most about `_MOST_STEPS`
-    steps evenly spread over the run.
-    """
-    step = plain(phases["step"])
-    heads = runs(step)
-    steps, place = np.unique(step[heads], return_inverse=True)
-    ranks = Stretches(heads, place, len(step), len(steps)).ranks(phases["rank"])
-    told = steps[ranks == ranks.max(initial=0)]
-    if len(told) > _MOST_STEPS:  # what leads to one meeting stays together
-        way = np.searchsorted(_since_met(_met(phases, told)), np.arange(len(told)), "right")
-        told = told[way % -(-len(told) // _MOST_STEPS) == 1]
-    chosen = np.repeat(np.isin(step[heads], told), np.diff(heads, append=len(step)))
-    return where(phases, chosen)

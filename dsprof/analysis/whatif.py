@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.ranks import back, compared_steps
+from dsprof.analysis.compared import MEETING, compared_steps
+from dsprof.analysis.ranks import back
 from dsprof.events import CLASSES, Class
 from dsprof.run.calls import class_codes
 from dsprof.run.table import numbers, places, plain, where
@@ -26,7 +27,7 @@ from dsprof.run.table import numbers, places, plain, where
 Seconds = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
 
-_MEETING: Final = [CLASSES.index(Class.COMMUNICATION), CLASSES.index(Class.WAIT)]
+_MEETING: Final = [CLASSES.index(one) for one in MEETING]
 _ALONE: Final = [index for index in range(len(CLASSES)) if index not in _MEETING]
 _OTHER: Final = CLASSES.index(Class.OTHER)
 _DATA: Final = CLASSES.index(Class.DATA)

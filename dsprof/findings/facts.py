@@ -22,8 +22,9 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
+from dsprof.analysis.compared import compared_steps, meetings
 from dsprof.analysis.layout import Layout, layout_of
-from dsprof.analysis.ranks import Straggler, compared_steps, meetings, straggler
+from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rates import configured_batch, counted_batch
 from dsprof.analysis.rest import untimed_by_step
 from dsprof.analysis.whatif import Ranks, Seconds, parts

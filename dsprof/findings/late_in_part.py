@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.ranks import Straggler, compared_steps, straggler
+from dsprof.analysis.compared import MEETING, compared_steps
+from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.late_ranks import MEETING, may_wait, stands_out
+from dsprof.findings.late_ranks import may_wait, stands_out
 from dsprof.findings.thresholds import STRAGGLER_CHANCE, STRAGGLER_HELD, STRAGGLER_STEPS
 from dsprof.run.table import where
 

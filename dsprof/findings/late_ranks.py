@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
-from dsprof.events import Class
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, once
 from dsprof.findings.finding import Advice, Evidence
@@ -24,9 +24,6 @@ from dsprof.findings.thresholds import (
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import plain
 from dsprof.units import format_seconds
-
-#: Classes of phases in which ranks wait for each other.
-MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 
 
 def may_wait(facts: Facts, late: Straggler) -> str | None:

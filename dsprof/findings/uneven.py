@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import TOGETHER, during_steps, operations
-from dsprof.analysis.ranks import Uneven, uneven
+from dsprof.analysis.uneven import Uneven, uneven
 from dsprof.analysis.whatif import waits_for_input
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.gathers import stall_seconds

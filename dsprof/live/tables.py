@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps, told_once
+from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rest import untimed, untimed_by_step
 from dsprof.events import CLASSES, Class
@@ -32,7 +33,6 @@ from dsprof.text.parts import UNTIMED
 from dsprof.text.words import count_of, known, number
 from dsprof.units import format_ranks, format_seconds
 
-_MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 _PHASES: Final = 12  # columns of the heat map; the rest is one column
 _REST: Final = "rest"
 _PROBLEMS: Final = 500
@@ -54,7 +54,7 @@ def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
     phases = main_phases(steps, run.phases)
     told = phases[phases["rank"].notna() & phases["self_seconds"].notna()]
     means = _means(told)
-    meets = set(told.loc[told["class"].isin(_MEETING), "name"].astype(str))
+    meets = set(told.loc[told["class"].isin(MEETING), "name"].astype(str))
     own = means[[name for name in means if name not in meets]].sum(axis=1)
     waits = means[[name for name in means if name in meets]].sum(axis=1)
     rest = untimed(told, steps) if run.is_recording else None

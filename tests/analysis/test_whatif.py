@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.analysis.ranks import meetings
+from dsprof.analysis.compared import meetings
 from dsprof.analysis.whatif import Gain, data_ready, no_straggler, parts, quicker
 from dsprof.events import CLASSES, Class
 
