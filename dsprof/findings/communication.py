@@ -15,9 +15,9 @@ from dsprof.findings.causes import cause_of
 from dsprof.findings.evaluations import waiting_for_evaluations
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts
+from dsprof.findings.failures.network import network_fallback
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.gathers import stall_seconds
-from dsprof.findings.network import network_fallback
 from dsprof.findings.pipeline import named_in_collectives
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.saves import waiting_in_mean

@@ -29,7 +29,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.run.misfits import MAXIMA
+from dsprof.run.defects.misfits import MAXIMA
 from dsprof.run.table import STEP, among, where, within
 from dsprof.run.words import holder_of, own_name
 from dsprof.units import format_seconds, format_share

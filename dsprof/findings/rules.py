@@ -13,26 +13,20 @@ from dsprof.findings import (
     checkpoints,
     communication,
     divergence,
-    earlier,
     evaluations,
-    failures,
     gathers,
     generation,
-    hangs,
     host_bound,
     host_sync,
     losses,
     memory,
-    network,
     numerics,
-    oom,
     overlap,
     pipeline,
     ranks,
     shares,
     small_messages,
     spikes,
-    still,
     throttled,
     throughput,
     trust,
@@ -41,6 +35,7 @@ from dsprof.findings import (
 from dsprof.findings.bounds import bounded, modest
 from dsprof.findings.extremes import between
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures import deaths, earlier, hangs, network, oom, still
 from dsprof.findings.finding import Abstention, Finding
 from dsprof.findings.same_cause import told_once
 from dsprof.findings.unnumbered import unnumbered
@@ -56,7 +51,7 @@ Rule = Callable[[Facts], list[Finding] | str]
 #: Every rule but `healthy`, which needs the answers of all others.
 RULES: Final[Mapping[str, Rule]] = {
     "oom": oom.oom,
-    "rank-died": failures.rank_died,
+    "rank-died": deaths.rank_died,
     "hang": hangs.hang,
     "standing-still": still.standing_still,
     "earlier-failure": earlier.earlier_failure,

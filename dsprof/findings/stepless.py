@@ -10,15 +10,15 @@ import pandas as pd
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import change
 from dsprof.findings.clocked_turns import mean_turn, pace_of_turns
-from dsprof.findings.ends import first_failure
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.last_bar import bar, unmoved
 from dsprof.findings.percentages import counts_communication, percentages, said_of_percentages
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import steps_meant
-from dsprof.run.misfits import micro_batch
+from dsprof.run.defects.misfits import micro_batch
 from dsprof.run.table import of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share

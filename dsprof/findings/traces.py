@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.findings.ends import ended_launch
+from dsprof.findings.failures.ends import ended_launch
 from dsprof.findings.finding import Advice
 from dsprof.run import Run
 from dsprof.run.table import where

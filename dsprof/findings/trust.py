@@ -10,8 +10,8 @@ from dsprof.events import Severity
 from dsprof.findings.advice import record
 from dsprof.findings.evidence import phase_evidence, whole
 from dsprof.findings.facts import NO_TIMERS, Facts
+from dsprof.findings.failures.still import stillness
 from dsprof.findings.finding import Evidence, Finding
-from dsprof.findings.still import stillness
 from dsprof.findings.thresholds import (
     DOUBTED_STEPS,
     UNACCOUNTED_WARNING,

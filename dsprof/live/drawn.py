@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dsprof.analysis.breakdown import main_steps
 from dsprof.findings import Finding
-from dsprof.findings.ends import first_failure
+from dsprof.findings.failures.ends import first_failure
 from dsprof.live import resources, tables
 from dsprof.live.judged import Recent, Whole
 from dsprof.live.picture import Figures, Verdict

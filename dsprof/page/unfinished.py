@@ -9,8 +9,8 @@ import pandas as pd
 
 from dsprof.analysis.lanes import Left, Stretch, unfinished
 from dsprof.events import Class
-from dsprof.findings.ends import ended_launch, first_failure
-from dsprof.findings.stood import Stood, late_of, stood
+from dsprof.findings.failures.ends import ended_launch, first_failure
+from dsprof.findings.failures.stood import Stood, late_of, stood
 from dsprof.run.moments import STEP
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
-from dsprof.run.clocks import SLACK
+from dsprof.run.defects.clocks import SLACK
 from dsprof.run.table import STEP, among, keys, known_rank, numbers, plain, positions, where
 
 #: Stretches between two lines that must be known, or fewer of this many steps together, and part

@@ -1,7 +1,7 @@
 """Known defects of the sources: corrected where they can be, doubted where they cannot.
 
-Each is a pure function, named in `dsprof.run.defects`. A repair changes numbers and says so; a
-doubt leaves them and says why they are not to be trusted.
+Each is a pure function in `dsprof.run.defects`. A repair changes numbers and says so; a doubt
+leaves them and says why they are not to be trusted.
 """
 
 from __future__ import annotations

@@ -28,23 +28,23 @@ from dsprof.run import (
     spans,
     steps,
 )
-from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS
-from dsprof.run.hosts import by_own_names
-from dsprof.run.longest import longest_part
-from dsprof.run.misfits import (
+from dsprof.run.defects.cumulative import table_is_suspect
+from dsprof.run.defects.known import DEFECTS
+from dsprof.run.defects.misfits import (
     long_pauses,
     micro_batches_alone,
     phases_exceed_step,
     timers_contradict,
 )
+from dsprof.run.defects.unread import clashes, faults, jobs, repetitions, strangers, wraps
+from dsprof.run.hosts import by_own_names
+from dsprof.run.longest import longest_part
 from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.seldom import rates_of_few, seldom_rates
 from dsprof.run.table import STEP, frame_of, tidy, where
 from dsprof.run.unclosed import with_unclosed
-from dsprof.run.unread import clashes, faults, jobs, repetitions, strangers, wraps
 from dsprof.run.versions import versions
 from dsprof.run.zero import (
     Mixture,

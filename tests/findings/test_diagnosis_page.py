@@ -39,7 +39,7 @@ def test_every_threshold_is_used() -> None:
     folder = Path(thresholds.__file__).parent
     code = "".join(
         path.read_text(encoding="utf-8")
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
         if path.name != "thresholds.py"
     )
     assert not [name for name in IN_CODE if not re.search(rf"\b{name}\b", code)]

@@ -61,7 +61,7 @@ def settings() -> list[str]:
     """Every key of DeepSpeed's JSON that some rule advises."""
     code = "".join(
         path.read_text(encoding="utf-8")
-        for path in Path(str(dsprof.findings.__file__)).parent.glob("*.py")
+        for path in Path(str(dsprof.findings.__file__)).parent.rglob("*.py")
         if path.name != "without_deepspeed.py"
     )
     keys = set(re.findall(r'"((?:zero_optimization|fp16|bf16|checkpoint)\.[a-z_.]+)"', code))

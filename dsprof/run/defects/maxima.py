@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.misfits import MAXIMA
+from dsprof.run.defects.misfits import MAXIMA
+from dsprof.run.defects.step_timers import without_seconds
 from dsprof.run.phases import contradictions, phases
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.step_timers import without_seconds
 from dsprof.run.table import among, where
 from dsprof.run.words import own_name
 

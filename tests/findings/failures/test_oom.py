@@ -8,6 +8,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import load
+from tests.findings.failures.test_deaths import OOM, of_launch
 from tests.findings.plants import (
     WELL,
     config,
@@ -17,7 +18,6 @@ from tests.findings.plants import (
     run_of,
     steps,
 )
-from tests.findings.test_failures import OOM, of_launch
 from tests.loaded import run_of_text
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dsprof.findings.exceptions import BLOCKING, OTHER_LOGS, SERIAL, SSH, against_exception
+from dsprof.findings.failures.exceptions import (
+    BLOCKING,
+    OTHER_LOGS,
+    SERIAL,
+    SSH,
+    against_exception,
+)
+from dsprof.findings.failures.schedulers import against_reason
 from dsprof.findings.finding import Advice
-from dsprof.findings.schedulers import against_reason
 
 _FAULTY_GPU: Final = Advice(
     "that GPU",

@@ -8,7 +8,10 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.absent import (
+from dsprof.findings.advice import nccl_debug
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
+from dsprof.findings.failures.absent import (
     OF_STACKS,
     advice_on,
     is_outside,
@@ -17,9 +20,8 @@ from dsprof.findings.absent import (
     waited_themselves,
     who_and_where,
 )
-from dsprof.findings.advice import nccl_debug
-from dsprof.findings.call_stacks import callers, said_of_callers
-from dsprof.findings.ends import (
+from dsprof.findings.failures.call_stacks import callers, said_of_callers
+from dsprof.findings.failures.ends import (
     HANG,
     first_failure,
     gave_up,
@@ -29,13 +31,10 @@ from dsprof.findings.ends import (
     when,
     why_untold,
 )
-from dsprof.findings.evidence import row_evidence, whole
-from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
-from dsprof.findings.lingering import at_exit
-from dsprof.findings.mismatched import ALIKE, mismatch
-from dsprof.findings.quotes import quoted
-from dsprof.findings.timeouts import (
+from dsprof.findings.failures.lingering import at_exit
+from dsprof.findings.failures.mismatched import ALIKE, mismatch
+from dsprof.findings.failures.quotes import quoted
+from dsprof.findings.failures.timeouts import (
     all_in_one_call,
     in_operation,
     layout_of_job,
@@ -47,6 +46,7 @@ from dsprof.findings.timeouts import (
     size_of_job,
     was_first_call,
 )
+from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
 from dsprof.findings.traces import LEAVES, said_if_lost
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks

@@ -10,8 +10,8 @@ import pandas as pd
 
 from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind
-from dsprof.findings.ends import HANG, ended_launch, last_launch
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import HANG, ended_launch, last_launch
 from dsprof.run.config import config
 from dsprof.run.progress import reached
 

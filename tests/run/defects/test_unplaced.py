@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsprof.run import Run, unplaced
+from dsprof.run import Run
+from dsprof.run.defects import unplaced
 from tests.run.run_rows import events, grammar_with, timers
 
 #: What the engine times of each step, its own way: no two alike.

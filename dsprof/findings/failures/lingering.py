@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.ends import step_span, when
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import step_span, when
+from dsprof.findings.failures.quotes import quoted
+from dsprof.findings.failures.schedulers import may_be_time
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.quotes import quoted
-from dsprof.findings.schedulers import may_be_time
 from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds

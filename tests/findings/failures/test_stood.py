@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.stood import said_of_all, stood
+from dsprof.findings.failures.stood import said_of_all, stood
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run import from_events
 from tests.findings.plants import one

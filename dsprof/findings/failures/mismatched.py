@@ -8,13 +8,13 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Class, Severity
-from dsprof.findings.absent import OF_STACKS
-from dsprof.findings.ends import step_span, when
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.absent import OF_STACKS
+from dsprof.findings.failures.ends import step_span, when
+from dsprof.findings.failures.quotes import quoted
+from dsprof.findings.failures.stood import Stood, said_of_all, stood
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.quotes import quoted
-from dsprof.findings.stood import Stood, said_of_all, stood
 from dsprof.run.exits import APART
 
 _RUNNING: Final = re.compile(

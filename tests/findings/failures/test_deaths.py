@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.findings import Finding, ends, findings_of
+from dsprof.findings import Finding, findings_of
+from dsprof.findings.failures import ends
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -132,7 +133,7 @@ def is_last_warning(run: Run, rule: str) -> bool:
 
 
 def test_a_failed_earlier_launch_stands_before_notes_and_behind_the_verdict() -> None:
-    logs = Path(__file__).parents[2] / "sample_logs"
+    logs = Path(__file__).parents[3] / "sample_logs"
     texts = [(logs / f"{name}_0.19.8.log").read_text() for name in ("killed_rank", "straggler")]
     found = run_of_text("".join(texts)).findings
     at = [one.rule for one in found].index("earlier-failure")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.findings import ends, findings_of
-from dsprof.findings.cures import cures
+from dsprof.findings import findings_of
+from dsprof.findings.failures import ends
+from dsprof.findings.failures.cures import cures
 from dsprof.run import load
 from tests.findings.plants import one, problem, run_of
 from tests.loaded import run_of_text

@@ -1,6 +1,6 @@
 """Which failure ended a launch, and how that is said.
 
-What was survived, and how earlier launches ended, is told by `dsprof.findings.earlier`.
+What was survived, and how earlier launches ended, is told by `dsprof.findings.failures.earlier`.
 """
 
 from __future__ import annotations

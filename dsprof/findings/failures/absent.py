@@ -8,9 +8,9 @@ import pandas as pd
 
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.last_seen import last_seen
+from dsprof.findings.failures.stood import Stood, said_of_all, stood
 from dsprof.findings.finding import Advice
-from dsprof.findings.last_seen import last_seen
-from dsprof.findings.stood import Stood, said_of_all, stood
 from dsprof.run.missed import LONG
 from dsprof.run.problems import has_timed_out
 from dsprof.units import format_ranks, format_seconds

@@ -8,6 +8,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import load
+from tests.findings.failures.test_deaths import GONE
 from tests.findings.plants import (
     WELL,
     Row,
@@ -20,7 +21,6 @@ from tests.findings.plants import (
     steps,
     why,
 )
-from tests.findings.test_failures import GONE
 
 
 def test_a_variable_that_the_launcher_exports_is_known() -> None:

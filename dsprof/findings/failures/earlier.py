@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.ends import ended_launch, first_failure, first_of, launch, said_of, when
 from dsprof.findings.evidence import row_evidence, span
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import (
+    ended_launch,
+    first_failure,
+    first_of,
+    launch,
+    said_of,
+    when,
+)
+from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.finding import Evidence, Finding
-from dsprof.findings.quotes import quoted, quoted_in_title
 
 if TYPE_CHECKING:
     from dsprof.run import Run

@@ -9,8 +9,10 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.advice import not_yet_debugged
-from dsprof.findings.cures import cures
-from dsprof.findings.ends import (
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
+from dsprof.findings.failures.cures import cures
+from dsprof.findings.failures.ends import (
     HANG,
     OOM,
     breaks_off,
@@ -26,15 +28,13 @@ from dsprof.findings.ends import (
     sure_of,
     when,
 )
-from dsprof.findings.error_codes import code_meant
-from dsprof.findings.evidence import row_evidence
-from dsprof.findings.exceptions import OTHER_LOGS
-from dsprof.findings.facts import Facts
+from dsprof.findings.failures.error_codes import code_meant
+from dsprof.findings.failures.exceptions import OTHER_LOGS
+from dsprof.findings.failures.launcher import Dead, dead_rank, evidence_of, named, said_of_named
+from dsprof.findings.failures.oom import for_host_memory
+from dsprof.findings.failures.quotes import quoted_in_title
+from dsprof.findings.failures.stood import said_of_dead
 from dsprof.findings.finding import Finding
-from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_of_named
-from dsprof.findings.oom import for_host_memory
-from dsprof.findings.quotes import quoted_in_title
-from dsprof.findings.stood import said_of_dead
 from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds

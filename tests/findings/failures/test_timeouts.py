@@ -8,8 +8,8 @@ import pytest
 
 from dsprof.findings import findings_of
 from dsprof.run import load
+from tests.findings.failures.test_hangs import WATCHDOG, watchdog
 from tests.findings.plants import WELL, metric, one, problem, run_of, steps
-from tests.findings.test_hangs import WATCHDOG, watchdog
 from tests.loaded import run_of_text
 
 

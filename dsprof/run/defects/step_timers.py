@@ -12,10 +12,10 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
+from dsprof.run.defects.wrong_units import pipeline_marks
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, where
 from dsprof.run.words import words_of
-from dsprof.run.wrong_units import pipeline_marks
 
 _OF_TIMERS: Final = (
     "segment", "engine", "step", "steps", "rank", "name", "timers", "seconds", "record", "source",

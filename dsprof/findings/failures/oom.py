@@ -18,7 +18,8 @@ from dsprof.findings.advice import (
     higher_stage,
     offload_less,
 )
-from dsprof.findings.ends import (
+from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import (
     OOM,
     ended_launch,
     first_failure,
@@ -29,9 +30,8 @@ from dsprof.findings.ends import (
     step_span,
     sure_of,
 )
-from dsprof.findings.facts import Facts
+from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.launcher import evidence_of, named, said_of_named
 from dsprof.run import from_events
 from dsprof.run.table import where
 from dsprof.units import format_bytes, size

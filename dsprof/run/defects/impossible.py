@@ -7,8 +7,8 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.defects.step_timers import are_timer_lines, without_seconds
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.step_timers import are_timer_lines, without_seconds
 from dsprof.run.table import LONGEST, among
 
 RATES: Final = (

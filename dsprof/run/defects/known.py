@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dsprof.run.caveats import (
+from dsprof.run.defects.caveats import (
     hidden_lines,
     host_time_on_gpu,
     last_micro_throughput,
@@ -17,37 +17,41 @@ from dsprof.run.caveats import (
     subgroup_bandwidth,
     zero_stage_unknown,
 )
-from dsprof.run.clocks import clock_runs_backwards
-from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
-from dsprof.run.from_launch import steps_from_launch
-from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
-from dsprof.run.maxima import maxima_of_parts
-from dsprof.run.overlapping import overlapping_windows
-from dsprof.run.repairs import Defect
-from dsprof.run.resumed import rates_of_all_steps
-from dsprof.run.step_timers import (
+from dsprof.run.defects.clocks import clock_runs_backwards
+from dsprof.run.defects.cumulative import (
+    cumulative_comm_latency,
+    cumulative_moe_timers,
+    summary_table,
+)
+from dsprof.run.defects.from_launch import steps_from_launch
+from dsprof.run.defects.impossible import impossible_rates, impossible_seconds, initial_step_zero
+from dsprof.run.defects.maxima import maxima_of_parts
+from dsprof.run.defects.overlapping import overlapping_windows
+from dsprof.run.defects.resumed import rates_of_all_steps
+from dsprof.run.defects.step_timers import (
     all_zero_timers,
     last_interval_only,
     last_step_divided,
     zero_global_timers,
 )
-from dsprof.run.turns import (
+from dsprof.run.defects.turns import (
     behind_evaluations,
     done_aside,
     last_batch_alone,
     of_micro_batches,
     several_batches,
 )
-from dsprof.run.unplaced import unplaced_timers
-from dsprof.run.unread import cut_head, cut_short
-from dsprof.run.windows import lone_print
-from dsprof.run.wrong_units import (
+from dsprof.run.defects.unplaced import unplaced_timers
+from dsprof.run.defects.unread import cut_head, cut_short
+from dsprof.run.defects.windows import lone_print
+from dsprof.run.defects.wrong_units import (
     beyond_the_clock,
     monitor_1000x,
     pipeline_1000x,
     rate_1000x,
     throughput_per_print,
 )
+from dsprof.run.repairs import Defect
 
 DEFECTS: Final[tuple[Defect, ...]] = (
     steps_from_launch,

@@ -10,12 +10,12 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.absent import look_at_rank
-from dsprof.findings.ends import first_failure
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
+from dsprof.findings.failures.absent import look_at_rank
+from dsprof.findings.failures.ends import first_failure
+from dsprof.findings.failures.stood import said_of_all, stood
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.stood import said_of_all, stood
 from dsprof.recording.alive import is_silent
 from dsprof.run.exits import as_seen, by_one_clock, have_one_clock
 from dsprof.run.missed import IDLE, awaited

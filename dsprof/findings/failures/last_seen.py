@@ -7,9 +7,9 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.ends import HANG, last_launch
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.ends import HANG, last_launch
 from dsprof.run.moments import PHASE
 from dsprof.run.moments import STEP as WHOLE
 from dsprof.run.table import STEP
