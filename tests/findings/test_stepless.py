@@ -340,10 +340,11 @@ def test_what_is_told_to_become_slower_is_what_the_title_counts() -> None:
     ("behind", "waits"), [("", True), ("Time to load cpu_adam op: 2.5 seconds", False)]
 )
 def test_a_set_up_that_ends_where_an_extension_is_loaded_may_wait_for_a_lock(
-    behind: str, *, waits: bool
+    tmp_path: Path, behind: str, *, waits: bool
 ) -> None:
     told = "Using /home/u/.cache/torch_extensions/py39_cu117 as PyTorch extensions root...\n"
-    found = one(run_of_text(told + told + behind + "\n"), "unaccounted-time")
+    (tmp_path / "run.log").write_text(told + told + behind, encoding="utf-8")
+    found = one(load(tmp_path / "run.log"), "unaccounted-time")
     advised = [advice.setting for advice in found.advice]
     assert ("lock in the folders of torch_extensions" in advised) is waits
     assert "set-up alone" in found.title

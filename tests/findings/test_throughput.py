@@ -175,7 +175,7 @@ def test_waiting_for_a_rank_that_became_late_is_not_told_again_as_communication(
             ]
     run = run_of(rows, world_size=2)
     assert one(run, "slowdown").ranks == (1,)
-    assert silent(run, "straggler-rank")
+    assert one(run, "straggler-rank").severity == "info"  # in the same steps
     assert sum(run.steps["communication"]) > 0.15 * sum(run.steps["seconds"])
     assert silent(run, "communication-bound")
 

@@ -263,7 +263,7 @@ def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
     run = made(11)
     steps = run.steps.assign(
         seconds=[900.0] * 3 + [float(n) for n in range(4, 12)],
-        seconds_from=["clock"] * 3 + ["logged"] * 8,  # the slow ones are of another source
+        seconds_from=pd.Categorical(["clock"] * 3 + ["logged"] * 8),  # slow: of another source
         whole_seconds=float("nan"),
     )
     run.__dict__["steps"] = steps
