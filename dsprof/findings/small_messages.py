@@ -42,7 +42,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
     ZeRO-3's gathers are left to `zero3-gather-stall`, because there it matters when they are made.
-    What ranks wait for each other in these calls is no latency: fewer calls wait as long.
+    What ranks wait for each other in these calls is no latency: fewer calls wait as long. A
+    recording tells how long they wait, a log does not.
     Gain: at best all of their time, merged into a few calls, if a bucket can be enlarged; in a
     recording at least that, and at best also the time to prepare the calls.
     """
@@ -78,7 +79,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             rule="small-messages",
             severity=_small_severity(facts, share),
             title=f"{format_share(small / (total + waited))} of communication time goes into "
-            f"messages under {format_bytes(SMALL)}: latency, not bandwidth",
+            f"messages under {format_bytes(SMALL)}: "
+            f"latency{'' if facts.exposure_is_known else ' or waiting'}, not bandwidth",
             summary=_small_words(
                 calls,
                 seconds,
@@ -161,6 +163,7 @@ def _small_words(
         else "",
         "Their table also counts calls during set-up." if summed else "",
         "Small messages cost start-up latency, whatever the link's speed.",
+        "" if sure else "How long the ranks wait for each other in them, this log does not say.",
         "" if buckets else "No bucket size causes them: the messages themselves are small.",
         "" if sure else f"Medium confidence: {serial}.",
     ]

@@ -33,6 +33,13 @@ def test_many_small_messages_are_latency() -> None:
     assert "20 such calls per step" in found.summary
 
 
+def test_a_log_does_not_tell_latency_from_waiting_in_small_messages() -> None:
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert found.title.endswith("under 1.00 MiB: latency or waiting, not bandwidth")
+    assert "wait for each other in them, this log does not say" in found.summary
+
+
 def test_calls_of_set_up_belong_to_no_step() -> None:
     """100 s of broadcasts before the first step, 0.2 s a step in it."""
     rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
@@ -248,4 +255,5 @@ def test_waiting_for_a_late_rank_is_no_latency_of_small_messages(
     assert found.seconds_per_step == pytest.approx(0.04)
     assert found.gain == pytest.approx((0.04, 0.045))  # backward computes 10 ms
     assert found.title.startswith("67 % of communication time")
+    assert found.title.endswith("under 1.00 MiB: latency, not bandwidth")
     assert "the ranks wait 20.0 ms for each other in them" in found.summary
