@@ -116,6 +116,8 @@ def test_advice_in_words_is_not_set_as_code_and_a_key_is() -> None:
     advice = page[page.index('class="advice"') :]
     assert "<code>gradient_<wbr>accumulation_<wbr>steps</code>" in advice
     assert '<span class="label">Change</span> <p>number of pipeline stages: fewer</p>' in advice
+    assert "</code>: twice as many, if it is the bubble</p>" in advice
+    assert "</code>: <code>true</code></p>" in advice  # bf16.enabled: what to type
 
 
 def test_keys_that_the_advice_names_are_marked_in_the_configuration(
