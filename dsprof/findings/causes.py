@@ -245,7 +245,7 @@ def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
         f"Gathering as many parameters takes {format_seconds(float(gather))}; the reduction "
         f"could take {times:.0f} times that (wider numbers, two passes, each micro-batch{buckets}"
         f"), but takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is "
-        "waiting for a slower rank, hence medium confidence: which one this log does not say.",
+        "waiting for a slower rank. This log does not say for which one, hence medium confidence.",
         title=f", and at least {format_share(lost / seconds)} of that is waiting for a slower rank",
         advice=record(facts, WHO_IS_LATE),
         gain=promise(lost),
