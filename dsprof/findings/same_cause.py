@@ -12,7 +12,7 @@ from dsprof.events import GRAVITY, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_ranks import meet_every
-from dsprof.findings.spikes import is_of_data
+from dsprof.findings.spikes import are_most_of, is_of_data
 from dsprof.findings.thresholds import DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
 
 _LEAST: Final = {
@@ -31,13 +31,16 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     The one that tells more is kept, with the advice of both: which rank's input is late, rather
     than that input is; in which steps a rank is late, rather than that it is, unless it is late in
     all of them and ranks meet in those alone; that input is late, rather than that some steps are
-    longer.
+    longer; from which step on steps are longer, rather than that all of these stick out.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
     late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
     if late and data and _is_input(facts, late):
         _keep(by_rule, late, data, len(late.ranks) / _compared(facts), facts)
+    slower, longer = by_rule.get("slowdown"), by_rule.get("step-spikes")
+    if slower and longer and slower.steps and are_most_of(facts, *slower.steps):
+        _keep(by_rule, slower, replace(longer, advice=()), 1.0, facts)
     for rule in ("step-spikes", "slowdown"):
         longer, late = by_rule.get(rule), by_rule.get("straggler-rank")
         if longer and late and longer.ranks == late.ranks:

@@ -283,6 +283,14 @@ def _is_of(steps: pd.DataFrame, rows: npt.NDArray[np.intp], name: str) -> bool:
     return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
+def are_most_of(facts: Facts, first: int, last: int) -> bool:
+    """Whether the steps that stick out are most of a stretch of steps, and all in it."""
+    steps = facts.series["step"]
+    out = steps.iloc[_sticking_out(facts)[1]]
+    within = steps.between(first, last)
+    return bool(out.between(first, last).all()) and len(out) > _MOST * int(within.sum())
+
+
 @once
 def without_spikes(facts: Facts) -> Facts:
     """The other steps of a run whose spikes are a finding: what they cost is told there. Nor

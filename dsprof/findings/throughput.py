@@ -130,8 +130,8 @@ def _within(facts: Facts) -> list[Finding] | str:
     after, stop = rise.after, rise.stop
     work = work_beside(facts, steps, rise.before, after)
     meant = rise.before.median * work.times
-    longer = (without_spikes(seconds, SPIKE_RATIO) - meant)[after.start : stop]
-    cost = float(longer.sum()) / len(steps)
+    cost = float((_without_spikes(seconds, after.start, stop) - meant[after.start : stop]).sum())
+    cost /= len(steps)
     severity = (
         grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
         if stop == len(steps)
@@ -143,6 +143,18 @@ def _within(facts: Facts) -> list[Finding] | str:
     return [
         found if severity else _meant(found, "it computes more", "Later steps have more to compute")
     ]
+
+
+def _without_spikes(seconds: Floats, start: int, stop: int) -> Floats:
+    """The steps of a rise, those that stick out set right; what they cost is told by step-spikes.
+
+    A short rise that is over may be nothing but such steps. One that lasts to the end sticks out
+    of the steps before it, too, if it is short, but is a new level: only its own steps tell what
+    sticks out of that.
+    """
+    if stop == len(seconds):
+        return without_spikes(seconds[start:], SPIKE_RATIO)
+    return without_spikes(seconds, SPIKE_RATIO)[start:stop]
 
 
 def _found(

@@ -53,6 +53,18 @@ def test_a_rank_that_is_late_from_some_step_on_is_told_with_the_slowdown_alone()
     assert "This time is counted in slowdown, too" in note.summary
 
 
+def test_steps_that_stick_out_because_they_are_the_slower_ones_are_told_as_slowdown_alone() -> None:
+    run = late(50, dict.fromkeys(range(41, 51), 0.6))
+    assert findings_of(run)[0].rule == "slowdown"
+    assert "step-spikes" not in warned(run)
+    assert "This time is counted in slowdown, too" in one(run, "step-spikes").summary
+
+
+def test_steps_that_stick_out_of_the_slower_ones_as_well_stay_a_finding() -> None:
+    more = dict.fromkeys(range(101, 201), 0.6) | dict.fromkeys((120, 150, 171, 199), 9.0)
+    assert {"slowdown", "step-spikes"} <= set(warned(late(200, more)))
+
+
 def test_so_is_one_that_is_late_in_a_launch_which_is_slower_than_the_one_before() -> None:
     quick = steps(40, {"forward": 0.6, "backward_allreduce": 0.05}, 0.7, ranks=2)
     later = lateness(80, dict.fromkeys(range(41, 81), 0.6))

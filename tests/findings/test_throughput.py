@@ -320,6 +320,24 @@ def test_a_step_that_sticks_out_of_the_slow_ones_is_not_in_what_they_cost() -> N
     assert found.seconds_per_step == pytest.approx(0.15, rel=0.05)
 
 
+def test_a_slowdown_shortly_before_the_end_costs_what_its_steps_take_longer() -> None:
+    seconds = noisy(50, seed=4, spread=0.01)
+    seconds[40:] *= 2  # all of them stick out of the 51 steps around them
+    run = run_with(seconds)
+    assert one(run, "step-spikes").steps == (41, 50)
+    found = one(run, "slowdown")
+    assert found.steps == (41, 50)
+    assert found.seconds_per_step == pytest.approx(10 / 49, rel=0.05)
+
+
+def test_a_short_stretch_of_longer_steps_that_is_over_is_told_by_step_spikes_alone() -> None:
+    seconds = noisy(200, seed=4, spread=0.01)
+    seconds[100:115] *= 3
+    run = run_with(seconds)
+    assert silent(run, "slowdown")
+    assert one(run, "step-spikes").steps == (101, 115)
+
+
 def test_spikes_are_no_slowdown() -> None:
     seconds = noisy(1_000, seed=8, spread=0.02)
     seconds[500:503] = 50.0
