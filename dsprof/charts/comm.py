@@ -105,7 +105,7 @@ _UNTRUSTED: Final = "times are not trustworthy"
 #: What `limit_of` may answer, and what that means.
 LIMITS: Final = {
     "bandwidth": f"at least {format_share(NEAR)} of the ceiling",
-    "latency": f"messages below {format_bytes(SMALL)}, whose time hardly depends on their size",
+    "latency": f"messages below {format_bytes(SMALL)}, whose time is start-up or waiting",
     "a slow peer": "the same call takes some ranks twice as long as others: those wait",
     "peer or pipeline bubble": "between two ranks, each of which may wait for the other",
     _UNTRUSTED: "a defect of the source, see Repairs and doubts",

@@ -151,7 +151,5 @@ def test_the_words_of_what_limits_a_call_are_explained_below_the_table() -> None
     table = comm_section(with_calls(*rows)).tables[0]
     used = {row[-1].text for row in table.rows}
     assert "latency" in used
-    assert (
-        "latency (messages below 1.00 MiB, whose time hardly depends on their size)" in table.more
-    )
+    assert "latency (messages below 1.00 MiB, whose time is start-up or waiting)" in table.more
     assert all((f"{word} (" in table.more) == (word in used) for word in LIMITS)
