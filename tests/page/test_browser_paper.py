@@ -51,6 +51,14 @@ def test_a_table_that_is_too_wide_says_so_on_a_narrow_screen(opened: Open) -> No
     assert "scroll sideways" in wide.evaluate("e => getComputedStyle(e, '::before').content")
 
 
+def test_a_table_of_short_numbers_fits_on_a_narrow_screen(opened: Open) -> None:
+    page = opened("comms", width=420)
+    page.locator("#memory summary").first.click()
+    memory = page.get_by_role("region", name="Memory by rank")
+    expect(memory.locator("thead th").last).to_have_text("at step")
+    assert memory.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 @pytest.mark.parametrize("name", ["comms", "failure"])
 def test_keys_and_words_keep_whole_on_a_narrow_screen(opened: Open, name: str) -> None:
     page = opened(name, width=400)
