@@ -103,15 +103,17 @@ def since_met(met: np.ndarray) -> np.ndarray:
     """The steps [ascending] with which the ways to each meeting begin, and behind the last one.
 
     That is every step, unless ranks meet in each Nth one alone, as those of local SGD do: who is
-    late shows there, by what it was in all N.
+    late shows there, by what it was in all N. Of a first way whose steps are not all known, as of a
+    recording that begins amid it, it would seem to be so in few.
 
     Args:
         met: of each step, whether ranks meet in it.
     """
     rows = np.flatnonzero(met)
-    if len(rows) < _MEETINGS or period(rows) is None:
+    every = period(rows) if len(rows) >= _MEETINGS else None
+    if every is None:
         return np.arange(len(met) + 1)
-    return np.concatenate([[0], rows + 1])
+    return rows + 1 if rows[0] + 1 < every else np.concatenate([[0], rows + 1])
 
 
 def _met(phases: pd.DataFrame, steps: np.ndarray) -> np.ndarray:

@@ -32,7 +32,8 @@ class Straggler:
         awaits: seconds per step that it waits itself where another comes later still; 0 if that is
             little beside its delay.
         awaits_in: the phase in which it does so most; "" if `awaits` is 0.
-        steps, ranks: how many were compared; where ranks meet in each Nth step alone, those count.
+        steps, ranks: how many were compared; where ranks meet in each Nth step alone, those count
+            (`by_meetings`).
         first, last: the first and the last optimizer step that was compared.
     """
 
@@ -50,6 +51,7 @@ class Straggler:
     last: int
     awaits: float = 0.0
     awaits_in: str = ""
+    by_meetings: bool = False
 
     @property
     def above_chance(self) -> float:
@@ -289,10 +291,11 @@ def straggler(phases: pd.DataFrame, rest: pd.DataFrame | None = None) -> Straggl
         meeting=str(names[own + int(theirs.argmax())]) if own < len(names) else "",
         steps=len(seconds),
         ranks=len(ranks),
-        first=int(steps[0]),
-        last=int(steps[-1]),
+        first=int(steps[begins[0]]),
+        last=int(steps[begins[-1] - 1]),
         awaits=awaits,
         awaits_in=str(names[own + int(its.argmax())]) if awaits else "",
+        by_meetings=len(begins) <= len(steps),
     )
 
 

@@ -53,17 +53,13 @@ def _parts(facts: Facts) -> list[LatePart]:
     change = _change(last)
     if change is None:
         return []
-    first = int(last.index[change])
+    behind = (phases["step"] > int(last.index[change - 1])).to_numpy(bool)  # on the way to the next
     sides = (
-        (phases["step"] < first, f"up to step {int(last.index[change - 1]):,}", change),
-        (
-            phases["step"] >= first,
-            f"from step {first:,} on",
-            len(last) - change,
-        ),
+        (~behind, "up to step {0.last:,}", change),
+        (behind, "from step {0.first:,} on", len(last) - change),
     )
     found = [
-        LatePart(late, many / len(last), when)
+        LatePart(late, many / len(last), when.format(late))
         for steps, when, many in sides
         if (late := straggler(where(phases, steps), facts.rest)) is not None
         and late.steps >= STRAGGLER_STEPS

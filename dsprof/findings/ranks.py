@@ -93,7 +93,7 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         severity=severity,
         title=_capital(f"{when}, {title}" if when else title) + (_GARBAGE if garbage else ""),
         summary=f"{said.are_last} in {format_share(late.held)} of "
-        f"{late.steps:,} {'such ' if every else ''}steps"
+        f"{late.steps:,} steps{' in which ranks meet' if late.by_meetings else ''}"
         f"{f', {late.first:,} to {late.last:,},' if part.when else ''} and {said.arrive} "
         f"{format_seconds(late.delay)} per step after {said.median}. "
         f"{said.lose} {_mostly(late, place)}"
