@@ -317,14 +317,17 @@ def _take_last(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
 
 def _take_lost(records: np.ndarray, pattern: np.ndarray, real: np.ndarray, placed: Placed) -> None:
     """Records of a source that begins right behind a mark: of a pattern that stands behind every
-    mark, the one before the first is of the step that would have been marked before.
+    mark, the one before the first is of the step that would have been marked before. Of several
+    engines, which mark was that is unknown.
     """
+    if len(np.unique(placed.engine[real])) != 1:
+        return
     ahead = records[: np.searchsorted(records, real[0])] if len(real) > 1 else records[:0]
     for one in np.unique(pattern[ahead]):
         mine = ahead[pattern[ahead] == one]
         turns = np.diff(np.searchsorted(records[pattern[records] == one], real))
         step = placed.step[real[0]] - placed.steps[real[0]]
-        if len(mine) == 1 and (turns == 1).all() and step > 0:
+        if len(mine) == 1 and (turns == 1).all() and 0 < step < placed.step[real[0]]:
             placed.step[mine] = step
             placed.steps[mine] = placed.steps[real[0]]
             placed.engine[mine] = placed.engine[real[0]]
