@@ -7,9 +7,15 @@ there are stages behind it and itself.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from dsprof.run.table import Numbers
+
+_MOST: Final = (
+    1_000  # micro-batches that are gone through; all others take the slowest stage's turns
+)
 
 
 def last_backwards(
@@ -26,17 +32,17 @@ def last_backwards(
         forwards: seconds that a forward of a micro-batch takes there, with its input.
         backwards: the same of a backward.
     """
-    stages = len(starts)
+    stages, many = len(starts), min(micro_batches, _MOST)
     at = starts.astype(float)
     stage = np.arange(stages)
-    for slot in range(2 * (micro_batches + stages - 1)):
+    for slot in range(2 * (many + stages - 1)):
         forward = (slot - stage) % 2 == 0
         micro = np.where(forward, slot - stage, slot + stage + 1 - 2 * stages) // 2
         needs = np.where(forward, stage - 1, stage + 1).clip(0, stages - 1)
         took = np.where(forward[:, None], forwards, backwards)
-        runs = (micro >= 0) & (micro < micro_batches)
+        runs = (micro >= 0) & (micro < many)
         at = np.where(runs[:, None], np.maximum(at, at[needs]) + took, at)
-    return at
+    return np.asarray(at + (micro_batches - many) * (forwards + backwards).max(axis=0))
 
 
 def seconds_of_turns(micro_batches: int, forwards: Numbers, backwards: Numbers) -> float:

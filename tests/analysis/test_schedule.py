@@ -67,3 +67,9 @@ def test_a_slow_first_stage_runs_forward_while_others_run_backward_and_a_slow_la
 ):
     assert seconds_of_turns(4, each(4, 8), each(8, 16)) == pytest.approx(12 + 4 * 24)
     assert seconds_of_turns(4, each(8, 4), each(16, 8)) == pytest.approx(4 + 4 * 24)
+
+
+def test_very_many_micro_batches_take_as_many_turns_of_the_slowest_stage() -> None:
+    many = 10**8  # one by one they take hours
+    took = seconds_of_turns(many, *(each(*one, micro_batches=many) for one in ([4, 8], [8, 16])))
+    assert took == pytest.approx(12 + many * 24)
