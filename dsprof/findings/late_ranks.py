@@ -133,13 +133,15 @@ def hosts_of(facts: Facts, late: Straggler) -> tuple[str, ...]:
 def proof_of(
     facts: Facts, late: Straggler, among: Collection[int] | None = None
 ) -> tuple[Evidence, ...]:
-    """A late rank's longest such phase, and another rank's in the same step, one of `among`.
+    """A late rank's longest such phase in the steps in which it is late, and another rank's in the
+    same step, one of `among`.
 
     If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
     rows = main_phases(facts.series, facts.run.phases)
     name = late.phase or late.meeting
-    named = rows[(rows["name"] == name).fillna(value=False) & rows["rank"].notna()]
+    there = rows["step"].between(late.first, late.last) & (rows["name"] == name)
+    named = rows[there.fillna(value=False) & rows["rank"].notna()]
     own = named["rank"].isin(late.group)
     if among is not None:
         own, named = own[alike := named["rank"].isin(among)], named[alike]

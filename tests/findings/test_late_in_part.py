@@ -13,11 +13,15 @@ from tests.findings.plants import Row, one, phase, rules, run_of, steps
 LATE = 0.25  # of a step of 1 s
 
 
-def changing(who: Callable[[int], int], count: int = 60) -> Run:
-    """Of 4 ranks one is late in each step; how long a step takes does not change."""
+def changing(
+    who: Callable[[int], int], count: int = 60, lacking: frozenset[int] = frozenset()
+) -> Run:
+    """Of 4 ranks one is late in each step; how long a step takes does not change. Of the `lacking`
+    steps the last rank is not known.
+    """
     rows: list[Row] = steps(count, {}, 1.0)
     for step in range(1, count + 1):
-        for rank in range(4):
+        for rank in range(4 - (step in lacking)):
             own = LATE if rank == who(step) else 0.0
             rows += [
                 phase("data", step, 0.05 + own, rank),
@@ -61,3 +65,13 @@ def test_a_rank_that_is_late_in_all_steps_is_not_said_to_be_so_in_a_part() -> No
     assert one(changing(lambda _: 1), "straggler-rank").title == (
         "The others wait for rank 1, 25 % of each step"
     )
+
+
+def test_what_proves_that_a_rank_is_late_in_a_part_is_of_its_steps() -> None:
+    run = changing(lambda step: 2 if step > 30 else 0, lacking=frozenset(range(20, 45)))
+    earlier = next(found for found in run.findings if found.ranks == (0,))
+    assert earlier.title == "Up to step 19, the others wait for rank 0, 13 % of the time"
+    assert [one.text for one in earlier.evidence] == [
+        "rank 0, step 19, data: 300 ms",
+        "rank 1, step 19, data: 50.0 ms",
+    ]
