@@ -366,6 +366,15 @@ def test_a_loss_that_a_loop_prints_when_its_step_is_over_is_not_of_the_next_mark
     assert steps(text, "skipped") == [10, 20, 30]
 
 
+def test_a_loss_of_every_second_step_in_front_of_marks_is_of_the_next_one() -> None:
+    """Two stand in front of the mark of step 5, and three in front of that of step 10."""
+    text = b""
+    for turn in range(1, 21):
+        text += b"step: %d, loss: 2.5\n" % turn if turn % 2 == 0 else b""
+        text += mark(turn) if turn % 5 == 0 else b""
+    assert steps(text, "loss") == [5] * 2 + [10] * 3 + [15] * 2 + [20] * 3
+
+
 @pytest.mark.parametrize(
     ("marks", "told"), [([20, 30], [10, 20, 30]), ([20], [None, 20]), ([10, 20], [None, 10, 20])]
 )
