@@ -20,6 +20,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import behind_the_last, evaluations_behind_the_last
 from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
+from dsprof.findings.late_in_part import late_parts
 from dsprof.findings.late_ranks import may_wait
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
@@ -34,6 +35,7 @@ from dsprof.units import format_count, format_seconds, format_share
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dsprof.analysis.ranks import Straggler
     from dsprof.run import Run
 
 _OTHER_JOBS: Final = 4
@@ -223,11 +225,15 @@ def _ranks(run: Run) -> str:
     late = facts.straggler
     if late is None or late.delay <= 0 or may_wait(facts, late):
         return ""
+    parts = [_late(part.late, f"the steps {part.when}") for part in late_parts(facts) if part.when]
+    return "; ".join(parts) or _late(late, words.count_of(late.steps, "compared step"))
+
+
+def _late(late: Straggler, steps: str) -> str:
     be = "is" if len(late.group) == 1 else "are"
     return (
-        f"{late.who} {be} last in {format_share(late.held)} of "
-        f"{words.count_of(late.steps, 'compared step')}, {format_seconds(late.delay)} per step "
-        f"behind the median rank, most of it {late.place}"
+        f"{late.who} {be} last in {format_share(late.held)} of {steps}, "
+        f"{format_seconds(late.delay)} per step behind the median rank, most of it {late.place}"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from dsprof.page.ranks import rank_section
 from dsprof.run import Run
 from tests.findings.plants import Row, one, phase, rules, run_of, steps
+from tests.text.said import shown
 
 LATE = 0.25  # of a step of 1 s
 
@@ -46,6 +47,11 @@ def test_a_rank_that_is_late_from_some_step_on_is_named_from_there_with_the_one_
     assert "Rank 2 comes last in 100 % of the steps from step 31 on, 250 ms per step after" in (
         rank_section(run).lead
     )
+    text = " ".join(shown(run, 400).split())
+    assert (
+        "Ranks rank 0 is last in 100 % of the steps up to step 30, 250 ms per step behind" in text
+    )
+    assert "rank 2 is last in 100 % of the steps from step 31 on, 250 ms per step behind" in text
 
 
 @pytest.mark.parametrize(
