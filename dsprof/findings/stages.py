@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,20 @@ def late_input(facts: Facts) -> tuple[int, float] | None:
     data, work = loads
     slow = int(work.argmax())
     seconds = min(float(data[slow]), float(work[slow] - np.delete(work, slow).max()))
+    seconds = min(seconds, _cost_of_input(facts, slow, float(data[slow])))
     return (slow, seconds) if seconds > data.mean() else None
+
+
+def _cost_of_input(facts: Facts, stage: int, seconds: float) -> float:
+    """What it costs that a stage loads so long: a first one runs forward ahead meanwhile. All of it
+    where the schedule is another one, or unknown.
+    """
+    work = work_of(facts)
+    if work is None or (facts.layout.chunks or 1) > 1:
+        return seconds
+    forwards = work.forwards.copy()
+    forwards[stage] -= seconds
+    return seconds_of(facts, work) - seconds_of(facts, replace(work, forwards=forwards))
 
 
 def hidden_input(facts: Facts) -> float:

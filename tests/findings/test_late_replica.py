@@ -224,3 +224,19 @@ def test_the_page_and_the_live_screen_name_the_late_rank(tmp_path: Path) -> None
     assert ranks_of(run, ()).sentence == (
         "ranks 0, 1 and 2 wait for rank 3: 32.0 ms per step, mostly in forward"
     )
+
+
+@pytest.mark.parametrize(("stage", "micro_batches"), [(0, 2), (1, 2), (1, 3), (3, 4)])
+def test_late_input_of_a_stage_costs_what_the_schedule_has_not_time_for(
+    stage: int, micro_batches: int, tmp_path: Path
+) -> None:
+    """The first stage runs forward ahead: of its input only the first part holds all others up."""
+    loads = [40.0 * (one == stage) for one in range(4)]
+    late = pipeline(tmp_path / "late", [0] * 4, micro_batches, loads=loads)
+    usual = pipeline(tmp_path / "usual", [0] * 4, micro_batches)
+    longer, seconds = (run.judged[0].step_seconds for run in (late, usual))
+    assert longer is not None
+    assert seconds is not None
+    gain = one(late, "data-bound").gain
+    assert gain is not None
+    assert gain[1] == pytest.approx(longer - seconds, rel=0.01)
