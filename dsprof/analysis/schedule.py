@@ -13,9 +13,8 @@ import numpy as np
 
 from dsprof.run.table import Numbers
 
-_MOST: Final = (
-    1_000  # micro-batches that are gone through; all others take the slowest stage's turns
-)
+#: Micro-batches that are gone through; all others take the slowest stage's turns.
+_MOST: Final = 1_000
 
 
 def last_backwards(
