@@ -178,7 +178,7 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
     severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
     if severity is None:
         return []
-    gain = _even_split(facts)
+    gain, advice, besides = _cure(facts)
     return [
         Finding(
             rule="pipeline-imbalance",
@@ -187,29 +187,44 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
             f"{format_share(share)} of the step",
             summary=f"All {facts.layout.stages or 2} stages are recorded: what stage {stage} "
             f"computes beyond the median of the others, all of them wait for ({facts.windows})."
-            + ("" if gain else _saves_nothing(facts)),
+            + besides,
             share=share,
             seconds_per_step=excess,
             ranks=ranks,
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
-            advice=(_SPLIT,) if gain else (),
+            advice=advice,
             gain=promise(gain) if gain else None,
         )
     ]
 
 
-def _saves_nothing(facts: Facts) -> str:
+def _cure(facts: Facts) -> tuple[float, tuple[Advice, ...], str]:
+    """What an even split saves of a step, together with what else that needs, and what is said of
+    it. With few micro-batches it may save nothing by itself; that more of them do is told by
+    `pipeline-bubble`, if that is a finding.
+    """
+    if gain := _even_split(facts):
+        return gain, (_SPLIT,), ""
     many = facts.layout.micro_batches or 1
     few = "one micro-batch" if many == 1 else f"{many} micro-batches"
-    return (
+    said = (
         f" With {few} a step an even split saves nothing: a turn of one through all stages takes "
-        "as long."
+        "as long"
     )
+    gain = _even_split(facts, _enough(facts.layout.stages, many))
+    if (
+        grade(facts.share(ideal_bubble(facts)) or 0.0, PIPELINE_WARNING, PIPELINE_CRITICAL)
+        or not gain
+    ):
+        return 0.0, (), f"{said}."
+    more, _ = _advice(facts)
+    return gain, (_SPLIT, more), f"{said}; together with more micro-batches it saves time."
 
 
-def _even_split(facts: Facts) -> float:
-    """What a split by measured time saves of a step at best.
+def _even_split(facts: Facts, many: int | None = None) -> float:
+    """What a split by measured time saves of a step at best, with so `many` micro-batches instead,
+    of the same size, if that is told: then of as many samples.
 
     Of interleaved stages, see `saved_by_even_split`; else by the schedule, in which one micro-batch
     still takes a turn through all stages, and a slow first stage runs ahead meanwhile.
@@ -219,8 +234,10 @@ def _even_split(facts: Facts) -> float:
     micro_batches, chunks = facts.layout.micro_batches or len(computes), facts.layout.chunks or 1
     if both is None or chunks > 1:
         return saved_by_even_split(micro_batches, alike(computes).tolist(), chunks)
-    even = [np.full_like(seconds, seconds.mean()) for seconds in both]
-    saved = seconds_of_turns(micro_batches, *both) - seconds_of_turns(micro_batches, *even)
+    times = (many or micro_batches) / micro_batches
+    even = [np.full_like(seconds, times * seconds.mean()) for seconds in both]
+    instead = seconds_of_turns(many or micro_batches, *even) / times
+    saved = seconds_of_turns(micro_batches, *both) - instead
     return max(0.0, round(saved, 9))  # sums in another order
 
 

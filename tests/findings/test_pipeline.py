@@ -196,6 +196,23 @@ def test_a_bubble_of_uneven_stages_is_what_all_but_the_slowest_compute_of_a_micr
     assert "an even split saves nothing" in slow.summary
 
 
+def test_of_a_slow_first_stage_that_runs_ahead_an_even_split_needs_more_micro_batches(
+    tmp_path: Path,
+) -> None:
+    """14 ms forward instead of 4, three times: the others wait for it, and nothing is healthy."""
+    run = pipeline(tmp_path, [0.0] * 3, 3, [14.0, 4.0, 4.0], clips=True)
+    assert silent(run, "pipeline-bubble")
+    assert silent(run, "healthy")
+    slow = one(run, "pipeline-imbalance")
+    assert slow.severity is not Severity.INFO
+    assert "together with more micro-batches it saves time" in slow.summary
+    assert slow.advice[1].setting == "micro-batches of a step"
+    now = 3 * (14 + 8) + 8  # stage 0 waits twice for 4 ms between its backwards
+    even = (12 + 2) * (22 / 3 + 8)  # of 12 micro-batches
+    assert slow.gain is not None
+    assert slow.gain[1] == pytest.approx((now - even * 3 / 12) * 1e-3)
+
+
 @pytest.mark.parametrize(
     ("waited", "severity"), [(0.30, None), (0.45, Severity.INFO), (1.1, Severity.WARNING)]
 )
@@ -284,7 +301,9 @@ def test_an_even_split_gains_what_the_job_is_quicker_with_it(
     found = one(run, "pipeline-imbalance")
     if micro_batches == 1 or (slow, micro_batches) == (0, 2):
         assert longer == pytest.approx(seconds)
-        assert (found.severity, found.gain, found.advice) == (Severity.INFO, None, ())
+        assert "a step an even split saves nothing" in found.summary
+        noted = (found.severity, found.gain, found.advice) == (Severity.INFO, None, ())
+        assert noted is not silent(run, "pipeline-bubble")  # that tells of more micro-batches
         return
     assert found.gain is not None
     assert found.gain[1] == pytest.approx(longer - seconds, rel=0.02)
