@@ -94,6 +94,7 @@ class Recorder:
         """Record a metric. If the value is not a number or the step not a valid step, leave it out
         and say so once per name.
         """
+        name = str(name)  # another type would end the recording
         try:
             number, at = float(value), int(step)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor with many numbers

@@ -105,6 +105,17 @@ def test_a_flight_recorder_that_is_off_or_missing_counts_nothing(
     assert "collectives_issued" not in config
 
 
+def test_a_metric_whose_name_is_no_string_is_called_as_it_is_written(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, {}, Guard())
+    recorder.start()
+    name: Any = 7
+    recorder.guard(recorder.metric)(name, 0.5, 1)
+    recorder.guard(recorder.metric)("loss", 1.5, 1)
+    recorder.close()
+    (rank,) = folder(tmp_path)
+    assert (rank.metric("7"), rank.metric("loss")) == ({1: 0.5}, {1: 1.5})
+
+
 def test_a_metric_that_is_no_number_at_a_step_is_left_out_and_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
