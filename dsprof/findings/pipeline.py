@@ -207,11 +207,12 @@ def _cure(facts: Facts) -> tuple[float, tuple[Advice, ...], str]:
     if gain := _even_split(facts):
         return gain, (_SPLIT,), ""
     many = facts.layout.micro_batches or 1
-    few = "one micro-batch" if many == 1 else f"{many} micro-batches"
-    said = (
-        f" With {few} a step an even split saves nothing: a turn of one through all stages takes "
-        "as long"
+    few, why = (
+        ("one micro-batch", "its turn through all stages takes as long")
+        if many == 1
+        else (f"{many} micro-batches", "to fill and drain even stages takes as long as it saves")
     )
+    said = f" With {few} a step an even split saves nothing: {why}"
     gain = _even_split(facts, _enough(facts.layout.stages, many))
     if (
         grade(facts.share(ideal_bubble(facts)) or 0.0, PIPELINE_WARNING, PIPELINE_CRITICAL)
