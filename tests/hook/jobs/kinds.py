@@ -50,10 +50,12 @@ class Experts(nn.Module):  # type: ignore[misc]  # where torch is not installed
 
 
 def of_matrices() -> nn.Module:
-    """A model whose matrices Muon trains."""
+    """A model for Muon alone: beside it an Adam for biases would be compiled for a minute."""
     net = job.model()
-    for parameter in net.parameters():
-        parameter.use_muon = parameter.ndim == 2
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            layer.bias = None
+            layer.weight.use_muon = True
     return net
 
 
