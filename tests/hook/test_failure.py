@@ -146,13 +146,13 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     assert list(run.problems["step"]) == [3] * len(problems)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize(
-    ("end", "problems"),
+    ("method", "end", "problems"),
     [
-        ("pass", []),
-        ("raise ValueError('planted')", [("exception", "ValueError: planted")]),
-        ("sys.exit(3)", []),
+        ("fork", "pass", []),
+        ("fork", "raise ValueError('planted')", [("exception", "ValueError: planted")]),
+        ("fork", "sys.exit(3)", []),
+        ("spawn", "raise ValueError('planted')", [("exception", "ValueError: planted")]),
     ],
 )
 def test_a_process_of_multiprocessing_ends_its_recording_with_what_ended_it(

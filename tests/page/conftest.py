@@ -219,7 +219,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "recorded": _recorded,
     "csv": _csv,
     "many_failures": _many_failures,
-    "huge": lambda _: huge(),
+    "huge": lambda _: huge(ranks=20),
     "gpus": lambda folder: gpus(folder / "gpus"),
     "lanes": _lanes,
 }
