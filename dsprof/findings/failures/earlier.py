@@ -69,7 +69,6 @@ def _launches(run: Run) -> list[Finding]:
     }
     if not failed:
         return []
-    which = "An earlier launch" if len(failed) == 1 else f"{len(failed):,} earlier launches"
     alike: dict[str, list[int]] = {}  # each failure is quoted once
     for number, row in list(failed.items())[-_SHOWN:]:
         alike.setdefault(f"{said_of(row)}{_text(row)}.", []).append(number)
@@ -78,26 +77,29 @@ def _launches(run: Run) -> list[Finding]:
         Finding(
             rule="earlier-failure",
             severity=Severity.WARNING,
-            title=f"{which} failed{_state(run, last)}",
+            title=_title(run, last, list(failed.values())),
             summary=" ".join(told),
             evidence=_proof(list(failed.values())[-_SHOWN:]),
         )
     ]
 
 
+def _title(run: Run, last: int, failed: list[pd.Series[Any]]) -> str:
+    """How many failed, how if all did alike, and what became of the last launch."""
+    many = "An earlier launch" if len(failed) == 1 else f"{len(failed):,} earlier launches"
+    how, *others = dict.fromkeys(map(said_of, failed))
+    told = "" if others else f": {how}"
+    if first_failure(run) is not None:
+        return f"{many} failed too{told}"
+    until = _until(run, last)
+    came = f"came{until} and" if until else "prints no step, but"
+    return f"{many} failed{told}; the last one {came} shows no failure"
+
+
 def _which(numbers: list[int]) -> str:
     """`Launch 2`, `Launches 1, 2 and 3`."""
     *others, last = [f"{number:,}" for number in numbers]
     return f"Launches {', '.join(others)} and {last}" if others else f"Launch {last}"
-
-
-def _state(run: Run, last: int) -> str:
-    """What became of the last launch."""
-    if first_failure(run) is not None:
-        return " too"
-    until = _until(run, last)
-    came = f"came{until} and" if until else "prints no step, but"
-    return f"; the last one {came} shows no failure"
 
 
 def _until(run: Run, segment: int) -> str:

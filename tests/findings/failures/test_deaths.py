@@ -168,7 +168,8 @@ def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
     )
     found = one(run, "earlier-failure")
     assert found.title == (
-        "An earlier launch failed; the last one came to step 20 and shows no failure"
+        "An earlier launch failed: Rank 1 ran out of GPU memory after step 7; the last one came to "
+        "step 20 and shows no failure"
     )
     assert found.summary.startswith("Launch 1 of 2: Rank 1 ran out of GPU memory after step 7: ")
     assert "oom" not in rules(run)
@@ -222,7 +223,7 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
         "It was the first failure of the last of 3 launches; other messages come after it."
     )
     found = one(run, "earlier-failure")
-    assert found.title == "2 earlier launches failed too"
+    assert found.title == "2 earlier launches failed too: Rank 1 ended with an exception"
     assert found.summary == (
         "Launches 1 and 2 of 3: Rank 1 ended with an exception: RuntimeError: x."
     )
@@ -231,6 +232,7 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
 def test_earlier_launches_that_failed_each_in_its_way_are_told_one_by_one() -> None:
     first, second = problem("oom", OOM, rank=1), problem("exception", "KeyError: x", rank=0)
     found = one(run_of([first, *of_launch(1, [second]), *of_launch(2, [first])]), "earlier-failure")
+    assert found.title == "2 earlier launches failed too"
     assert found.summary.startswith("Launch 1 of 3: Rank 1 ran out of GPU memory")
     assert "Launch 2 of 3: Rank 0 ended with an exception: KeyError: x." in found.summary
 
@@ -593,6 +595,7 @@ def test_the_step_that_a_recorded_launch_came_to_has_ended(tmp_path: Path) -> No
         writer.close()
     run = load(tmp_path)
     assert one(run, "earlier-failure").title == (
-        "An earlier launch failed; the last one came to step 10 and shows no failure"
+        "An earlier launch failed: Rank 0 on worker-1 ended with an exception after step 4; the "
+        "last one came to step 10 and shows no failure"
     )
     assert "1 to 10, 14 recorded, in 2 launches" in " ".join(shown(run).split())
