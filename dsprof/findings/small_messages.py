@@ -44,7 +44,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     ZeRO-3's gathers are left to `zero3-gather-stall`, because there it matters when they are made.
     What ranks wait for each other in these calls is no latency: fewer calls wait as long. A
     recording tells how long they wait, a log does not.
-    Gain: at best all of their time, merged into a few calls, if a bucket can be enlarged; in a
+    Gain: at best all of the time of those that a bucket governs, merged into a few calls; in a
     recording at least that, and at best also the time to prepare the calls.
     """
     comm, factor = facts.held_up, facts.per_step
@@ -74,6 +74,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     buckets = () if tensors else _bucket_advice(facts, worst)
     advice = tensors or buckets
     beside = ("other",) if _are_of_the_script(facts, worst) else ()
+    fewer = seconds * _governed(facts, table, worst)
     return [
         Finding(
             rule="small-messages",
@@ -96,8 +97,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
-            gain=_fewer(facts, seconds, *beside) if buckets else None,
-            gain_why=beyond(facts, seconds, *beside) if buckets else "",
+            gain=_fewer(facts, fewer, *beside) if buckets else None,
+            gain_why=beyond(facts, fewer, *beside) if buckets else "",
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
@@ -206,6 +207,21 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     return tuple(one for key, (to, why) in keys.items() for one in of_zero(facts, key, to, why))
 
 
+def _governed(facts: Facts, table: pd.DataFrame, operation: str) -> float:
+    """The part of all small calls' seconds that changes with what is advised for `operation`: FSDP2
+    gathers and scatters the same modules, anything else is of one operation.
+    """
+    small = table["small_seconds"]
+    alike = small.index == operation
+    if _of_modules(operation) and facts.is_torch_alone and not _are_of_the_script(facts, operation):
+        alike |= [_of_modules(str(one)) for one in small.index]
+    return float(small[alike].sum() / small.sum())
+
+
+def _of_modules(operation: str) -> bool:
+    return "gather" in operation or "scatter" in operation
+
+
 def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
     """The same for FSDP2 and DDP: one gathers and scatters, the other reduces in backward.
 
@@ -213,7 +229,7 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
     """
     if facts.run.is_recording and facts.layout.data_parallel is None:
         return ()
-    if "gather" in operation or "scatter" in operation:
+    if _of_modules(operation):
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
     if operation == "all_reduce" and _most_are(facts, operation, "backward"):
         why = "fewer and larger messages, where DDP sends them"

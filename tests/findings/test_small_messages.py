@@ -67,6 +67,17 @@ def test_a_bucket_that_is_as_large_as_it_should_be_is_not_advised() -> None:
         assert (found.gain is None) == (not advised)
 
 
+def test_what_is_advised_for_one_operation_saves_no_other() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.3, "backward_allreduce": 0.5}
+    rows = [recorded("all_reduce", step, 4096, 0.03) for step in range(1, 11) for _ in range(10)]
+    rows += [recorded("all_gather", step, 4096, 0.02) for step in range(1, 11) for _ in range(10)]
+    found = one(run_of(steps(10, timed) + rows, world_size=2, zero_stage=1), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.5)
+    assert [advice.setting for advice in found.advice] == ["these all_reduce calls"]
+    assert found.gain is not None
+    assert found.gain[0] == pytest.approx(0.3)
+
+
 def test_calls_that_take_longer_than_their_step_are_not_judged() -> None:
     rows = [call("all_reduce", step, 4096, 0.1) for step in range(1, 11) for _ in range(20)]
     assert "longer than a step" in (why(run_of(steps(10, WELL) + rows), "small-messages") or "")
