@@ -145,7 +145,7 @@ def _waits(facts: Facts) -> pd.Series[float]:
 @once
 def _is_rare(facts: Facts) -> bool:
     """Whether a recording has what it calls evaluation, and less than half of its steps hold it."""
-    phases = facts.run.phases
+    phases = main_phases(facts.steps, facts.run.phases)
     held = facts.steps["step"].isin(phases.loc[phases["name"] == EVALUATION, "step"])
     return facts.run.is_recording and bool(held.any() and 2 * held.sum() < len(held))
 
@@ -282,9 +282,9 @@ def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
     """Of all the time that the Trainer says its training took, without a price for each step: how
     many steps a resumed one made it does not say."""
     rows, seconds = _over(facts, told)
-    share = float(rows["took"].sum()) / seconds
+    took = float(rows["took"].sum())
     among = f"of the {format_seconds(seconds)} that the whole training took"
-    return Taken(rows, among, share=share) if 0 < share < 1 else None
+    return Taken(rows, among, share=took / seconds) if 0 < took < seconds else None
 
 
 def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import known_by, weights_of
+from dsprof.analysis.breakdown import known_by, main_phases, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
@@ -322,7 +322,7 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
 def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
     saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
-    calls = calls_of_saves(facts.run.phases)
+    calls = calls_of_saves(main_phases(steps, facts.run.phases))
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
     inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
     return saving + inside + waiting(facts, steps) + saving_inside(facts, steps)

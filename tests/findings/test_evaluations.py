@@ -130,7 +130,9 @@ def test_steps_that_stick_out_for_a_recorded_evaluation_are_no_spikes() -> None:
     assert silent(run, "step-spikes")
 
 
-@pytest.mark.parametrize(("runtime", "share"), [(200.0, 0.6), (100.0, None), (None, None)])
+@pytest.mark.parametrize(
+    ("runtime", "share"), [(200.0, 0.6), (100.0, None), (0.0, None), (None, None)]
+)
 def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
     runtime: float | None, share: float | None
 ) -> None:
@@ -140,7 +142,8 @@ def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
         "{'eval_loss': 1.5, 'eval_runtime': 30.0, 'epoch': 0.5}\n"
         for n in range(1, 5)
     )
-    text += f"{{'train_runtime': {runtime}, 'train_loss': 1.5, 'epoch': 1.0}}\n" if runtime else ""
+    if runtime is not None:
+        text += f"{{'train_runtime': {runtime}, 'train_loss': 1.5, 'epoch': 1.0}}\n"
     run = run_of_text(text + "{'eval_loss': 1.5, 'eval_runtime': 900.0, 'epoch': 1.0}\n")
     if share is None:
         assert why(run, RULE) == "no step has a time to compare evaluating with"
@@ -244,6 +247,19 @@ def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> 
     assert "generate, score or evaluate" in found.summary
     assert "eval_steps" not in {one.setting for one in found.advice}
     assert found.gain is None
+
+
+def test_forwards_without_a_backward_in_each_step_of_another_engine_are_not_of_this_one() -> None:
+    rows = []
+    for step in range(1, 11):
+        took = 2.5 * (step % 5 == 0)
+        rows += [phase(name, step, value) for name, value in WELL.items()]
+        rows += [phase("evaluation", step, took)] if took else []
+        rows.append(metric("step_seconds", step, 1.0 + took))
+        other = [phase("evaluation", step, 0.5), metric("step_seconds", step, 0.5)]
+        rows += [row | {"engine": 1} for row in other]
+    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), RULE)
+    assert found.title == "Evaluating takes 36 % of a step of engine 0"
 
 
 def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer() -> None:

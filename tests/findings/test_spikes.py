@@ -72,6 +72,22 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
     assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("whose", [{"segment": 1}, {"engine": 1}])
+def test_saves_of_another_launch_or_engine_at_steps_of_these_numbers_hide_no_spikes(
+    whose: dict[str, int],
+) -> None:
+    rows, others = [], []
+    for step in range(1, 41):
+        longer = 3.0 * (step % 10 == 5)
+        rows += [phase("forward", step, 1.0 + longer), metric("step_seconds", step, 1.0 + longer)]
+        others += [phase("forward", step, 0.5), metric("step_seconds", step, 0.5)]
+        others += [phase("barrier_in_checkpoint", step, longer)] if longer else []
+    alone = one(run_of(rows), "step-spikes")
+    beside = one(run_of([*rows, *(row | whose for row in others)]), "step-spikes")
+    assert alone.share == pytest.approx(beside.share)
+    assert alone.title == beside.title.removeprefix("Engine 0: ")
+
+
 @pytest.mark.parametrize("grows", ["forward", "step"])
 def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(grows: str) -> None:
     rows: list[Row] = []
