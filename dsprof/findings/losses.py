@@ -19,7 +19,7 @@ from dsprof.findings.thresholds import (
     HARDLY_A_RATE,
     LOST_RECORDS,
 )
-from dsprof.run.table import of_kind, where
+from dsprof.run.table import STEP, among, of_kind, positions, where
 from dsprof.units import format_count
 
 _GRADIENT: Final = "gradient norm"
@@ -353,5 +353,5 @@ def _finite_after(facts: Facts, rows: pd.DataFrame) -> bool:
 
 def _skipped_there(facts: Facts, rows: pd.DataFrame) -> np.ndarray:
     """A gradient norm of inf at a skipped step is the loss scaler at work."""
-    over = facts.run.steps[facts.run.steps["overflow"].fillna(False).astype(bool)]
-    return np.asarray((rows["name"] == "grad_norm") & rows["step"].isin(over["step"]))
+    over = where(facts.run.steps, facts.run.steps["overflow"].fillna(False).astype(bool))
+    return among(rows["name"], ["grad_norm"]) & (positions(over, rows, *STEP) >= 0)

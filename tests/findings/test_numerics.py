@@ -101,6 +101,14 @@ def test_an_infinite_gradient_of_a_skipped_step_is_the_loss_scaler_at_work() -> 
     assert silent(run_of(steps(40, WELL) + rows), "nan-loss")
 
 
+def test_an_infinite_gradient_of_a_step_that_another_launch_skipped_is_told() -> None:
+    rows = [metric("loss", s, 2.0) for s in range(1, 41)] + [metric("overflow", 7, 1.0)]
+    rows += [metric("loss", s, 2.0, segment=1) for s in range(1, 41)]
+    rows.append(metric("grad_norm", 7, math.inf, segment=1))
+    found = one(run_of(rows), "nan-loss")
+    assert found.title == "The gradient norm is not finite at step 7, the first one shown"
+
+
 def test_without_a_loss_nothing_is_said() -> None:
     assert "no line shows a loss" in (why(run_of(steps(40, WELL)), "nan-loss") or "")
 
