@@ -68,34 +68,46 @@ MOST_AT_START: Final = 66
 
 
 def counted_skips(facts: Facts) -> Skips | None:
-    """By the counter of the source where it has one, of the engine that skips most; else by lines
-    of single steps. None if neither tells."""
+    """By the counter of the source where it has one, else by lines of single steps; of the engine
+    that skips most. None if neither tells."""
     steps = facts.run.steps
     known = where(steps, steps["skipped"].notna())
     if len(known):
         launch = known[known["segment"] == known["segment"].iloc[-1]]
         of_engines = [_counted(facts, part) for _, part in launch.groupby("engine", sort=True)]
-        return max(of_engines, key=lambda skips: skips.total / skips.of)
+        return max(of_engines, key=lambda skips: skips.share)
     engines = steps["engine"][steps["overflow"].notna()].unique()
-    if not len(engines):
-        return None
+    if not len(engines) or overflows(facts.run)["step"].isna().any():
+        return None  # some of its lines are of steps that nothing numbers
     flags = steps[steps["engine"].isin(engines)]
+    if len(engines) == 1:  # lines may not say which of several it is that they are of
+        return _flagged(facts, flags, of=len(steps))
+    told = (
+        _flagged(facts, own, of=len(own), engine=int(own["engine"].iloc[0]))
+        for _, own in flags.groupby("engine", sort=True)
+    )
+    return max(filter(None, told), key=lambda skips: skips.share, default=None)
+
+
+def _flagged(facts: Facts, flags: pd.DataFrame, of: int, engine: int | None = None) -> Skips | None:
+    """By lines that tell of single steps; None if none of these was skipped."""
     flags = flags.assign(overflow=flags["overflow"].fillna(False).astype(bool))
     over = flags[flags["overflow"]]
-    if over.empty or overflows(facts.run)["step"].isna().any():
-        return None  # some of its lines are of steps that nothing numbers
+    if over.empty:
+        return None
     recent = flags.tail(max(1, len(flags) // 2))  # as by the counter
     recent = recent[recent["segment"] == flags["segment"].iloc[-1]]
     last = int(over["step"].iloc[-1])
     return Skips(
         total=len(over),
-        of=len(steps),
+        of=of,
         recent=int(recent["overflow"].sum()),
         recent_of=len(recent),
         last=last if over.index[-1] < flags.index[-1] else None,
         streak=_streak(flags),
         at_start=last <= len(over),  # each from the first step on
         evidence=_overflow_lines(facts, over.head(3)),
+        engine=engine,
     )
 
 

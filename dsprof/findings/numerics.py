@@ -64,7 +64,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             advice=_broken(facts, floor)
             if spent
             else _scale_advice(
-                facts, skips.at_start, skips.total, all_of_them=skips.total == skips.of
+                facts, skips.at_start, skips.total, engine, all_of_them=skips.total == skips.of
             ),
             gain=(0.0, seconds) if seconds and skips.often and not spent else None,
             confidence="high" if skips.lasts or skips.last is not None else "medium",
@@ -90,10 +90,16 @@ def _of_each_step(seconds: float | None) -> str:
 def _sought(facts: Facts, skips: Skips) -> float | None:
     """The loss scale where the scaler, as far as is printed, is still looking for the first one
     that holds, as it does for its first steps; None where it is not, or no scale is told."""
-    told = facts.run.steps["loss_scale"].dropna()
+    told = _scales(facts, skips.engine)
     if skips.total < skips.of or told.empty or told.iloc[-1] < OVERFLOW_SCALE:
         return None
     return float(told.iloc[-1])
+
+
+def _scales(facts: Facts, engine: int | None) -> pd.Series[float]:
+    """The loss scales that steps tell, of all engines or of one."""
+    steps = facts.run.steps
+    return (steps if engine is None else steps[steps["engine"] == engine])["loss_scale"].dropna()
 
 
 def _since_then(skips: Skips) -> str:
@@ -174,8 +180,7 @@ def _no_scale(floor: float | None) -> str:
 
 def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
     """The loss scale of the last overflow that tells it, if 1 or below: nothing was scaled."""
-    lines = overflows(facts.run)
-    lines = lines if engine is None else lines[lines["engine"] == engine]
+    lines = overflows(facts.run, engine)
     scales = lines["text"].astype("string").str.extract(ATTEMPTED)[0].dropna()
     scale = float(scales.iloc[-1]) if len(scales) else None
     return scale if scale is not None and scale <= 1 else None
@@ -210,21 +215,26 @@ def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:
 
 
 def _scale_advice(
-    facts: Facts, at_start: bool | None, skips: int, *, all_of_them: bool = False
+    facts: Facts,
+    at_start: bool | None,
+    skips: int,
+    engine: int | None = None,
+    *,
+    all_of_them: bool = False,
 ) -> tuple[Advice, ...]:
     other = bf16(facts, "bf16 needs no loss scale and skips nothing")
     if at_start is False or skips > MOST_AT_START:
         return (*_look_at_training(facts), *other)
-    scale = facts.run.steps["loss_scale"].dropna()
-    known = at_start and len(scale) and scale.iloc[-1] >= 1
+    scale = _scales(facts, engine)
+    known = at_start and len(scale) and 1 <= scale.iloc[-1] < math.inf
     why = "each skip at the start only halves the scale once"
     if all_of_them:
-        to = f"lower by {_halvings(facts, skips):,} or more"
+        to = f"lower by {_halvings(facts, skips, engine):,} or more"
         why += ", and none has been enough yet"
     elif known:
         to = str(int(math.log2(scale.iloc[-1])))
     else:
-        to = f"lower by up to {_halvings(facts, skips):,}"
+        to = f"lower by up to {_halvings(facts, skips, engine):,}"
     if not at_start and not all_of_them:
         why = f"by as many as were at the start, which the log does not show: {why}"
     return (
@@ -233,10 +243,10 @@ def _scale_advice(
     )
 
 
-def _halvings(facts: Facts, skips: int) -> int:
+def _halvings(facts: Facts, skips: int, engine: int | None) -> int:
     """How many of the skips may have halved the scale at the start: not those that only used up
     hysteresis, nor those of a scale that had grown."""
-    lowered, others = halvings_at_start(facts.run)
+    lowered, others = halvings_at_start(facts.run, engine)
     return max(1, lowered, skips - others)
 
 

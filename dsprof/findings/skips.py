@@ -25,17 +25,18 @@ _HELD: Final = re.compile(rf"{ATTEMPTED} but hysteresis")
 _ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
 
 
-def overflows(run: Run) -> pd.DataFrame:
-    """The lines that tell of single overflows, each once: MS-AMP's optimizer says again what the
-    loss scaler has just said."""
+def overflows(run: Run, engine: int | None = None) -> pd.DataFrame:
+    """The lines that tell of single overflows, of all engines or of one, each once: MS-AMP's
+    optimizer says again what the loss scaler has just said."""
     lines = of_kind(run.told, Kind.METRIC, "overflow")
+    lines = lines if engine is None else lines[lines["engine"] == engine]
     return lines[~_said_again(lines)] if len(lines) else lines
 
 
-def halvings_at_start(run: Run) -> tuple[int, int]:
+def halvings_at_start(run: Run, engine: int | None = None) -> tuple[int, int]:
     """How many overflow lines tell that they lowered a scale that had never grown, and how many
     others say that theirs was held by hysteresis, or had grown; of the rank that tells the most."""
-    lines = overflows(run)
+    lines = overflows(run, engine)
     if lines.empty:
         return 0, 0
     most = lines["rank"].fillna(-1).mode().iloc[0]

@@ -236,6 +236,34 @@ def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
     assert found.title == "10 of 20 steps of engine 1 were skipped: gradients overflowed"
 
 
+def test_lines_of_skips_are_counted_for_each_engine_that_they_tell_of() -> None:
+    rows = [metric("loss", s, 2.0, engine=engine) for s in range(1, 101) for engine in (0, 1)]
+    rows += [overflow_at("1024", s) | {"engine": 0} for s in range(90, 101)]
+    rows += [overflow_at("65536", s) | {"engine": 1} for s in range(1, 4)]
+    found = one(run_of(rows), "overflow-streak")
+    assert found.title == "11 of 100 steps of engine 0 were skipped: gradients overflowed"
+    assert "The last 11 steps were all skipped" in found.summary
+
+
+def test_the_loss_scale_of_another_engine_is_not_advised() -> None:
+    counts = [metric("skipped", s, min(s, 4.0)) for s in range(1, 21)]
+    rows = [*counts, *(metric("loss_scale", s, 2.0**12) for s in range(1, 21))]
+    rows += [metric("loss_scale", s, 2.0**16, engine=1) for s in range(1, 21)]
+    advice = {a.setting: a.to for a in one(run_of(rows), "overflow-streak").advice}
+    assert advice["fp16.initial_scale_power"] == "12"
+
+
+def test_a_loss_scale_that_is_infinite_is_not_advised() -> None:
+    line = (
+        " iteration {0:8d}/ 100 | consumed samples: {0} | elapsed time per iteration (ms): 1000.0 "
+        "| global batch size: 8 | lm loss: 1.0E+00 | loss scale: inf | number of skipped "
+        "iterations: {1} | number of nan iterations: 0 |\n"
+    )
+    run = run_of_text(*(line.format(s, int(s < 4)) for s in range(1, 31)))
+    advice = {a.setting: a.to for a in one(run, "overflow-streak").advice}
+    assert advice["--initial-loss-scale"] == "lower"
+
+
 def overflow_at(scale: str, step: int | None = None, **more: pd.Timestamp) -> dict[str, object]:
     said = f"Attempted loss scale: {scale}, reducing to {scale}"
     return metric("overflow", step, 1.0, text=said, **more)
