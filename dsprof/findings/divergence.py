@@ -71,11 +71,13 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
 
 
 def _losses(facts: Facts) -> pd.DataFrame:
-    """The steps of the last launch that have a finite loss."""
+    """The steps of the last launch that have a finite loss; where several engines have one and none
+    is timed, of the first of them."""
     rows = facts.own_steps
     rows = rows[np.isfinite(rows["loss"].to_numpy(dtype=float, na_value=np.nan))]
-    last: pd.DataFrame = rows[rows["segment"] == rows["segment"].max()]
-    return last
+    last = rows[rows["segment"] == rows["segment"].max()]
+    first: pd.DataFrame = last[last["engine"] == last["engine"].min()]
+    return first
 
 
 def _rise(loss: NDArray[np.float64]) -> int | None:

@@ -79,6 +79,11 @@ def test_a_launch_that_begins_anew_has_not_diverged() -> None:
     assert silent(run_of(rows), RULE)
 
 
+def test_the_losses_of_two_engines_are_not_one_that_rises() -> None:
+    rows = [metric("loss", s, 9.0 * e + 2.0, engine=e) for s in range(1, 60) for e in (0, 1)]
+    assert silent(run_of(rows), RULE)
+
+
 def test_the_loss_of_a_policy_that_is_trained_for_its_reward_is_not_judged() -> None:
     losses = [metric("loss", step, 0.01 if step < 30 else 0.4) for step in range(1, 60)]
     assert one(run_of(losses), RULE)
