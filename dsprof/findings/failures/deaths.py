@@ -86,6 +86,7 @@ def _ended_by_launcher(facts: Facts) -> list[Finding]:
     told, rows = facts.run.told, facts.run.problems
     last = told["segment"].max()
     rows = rows[(rows["kind"] == "killed-by-launcher") & (rows["segment"] == last)]
+    told = where(told, told["segment"] == last)
     if rows.empty or among(told["name"], ["exited_well"]).any():
         return []
     first = rows.iloc[0]

@@ -486,6 +486,10 @@ def test_processes_that_the_launcher_ended_without_a_word_are_the_verdict() -> N
     named = problem("exit", "exits with return code = -9", value=-9)
     assert "SIGKILL" in one(run_of([*steps(40, WELL), killed, named]), "rank-died").title
     assert silent(run_of([killed, *steps(40, WELL)]), "rank-died")
+    well = metric("exited_well", None, 0.0)
+    again = of_launch(1, [*steps(40, WELL), killed | {"step": 40}])
+    assert "nothing here says why" in one(run_of([well, *again]), "rank-died").title
+    assert silent(run_of([*again, *of_launch(1, [well])]), "rank-died")
 
 
 LOST = (
