@@ -26,15 +26,20 @@ def last_seen(facts: Facts, absent: pd.DataFrame) -> str:
     rank, step = whole(row["rank"]), whole(row["step"])
     if len(absent) > 1 or rank is None or step is None:
         return ""
-    segment = whole(row["segment"]) or 0
-    steps = pd.DataFrame([(segment, 0, step), (segment, 0, step + 1)], columns=list(STEP))
-    rows = facts.run.moments(steps, {rank}, outer=True)
+    known = facts.run.steps[facts.run.steps["segment"] == row["segment"]]
+    last_ones = known.groupby("engine")["step"].max().astype("int64").to_dict() or {0: step}
+    steps = [
+        (whole(row["segment"]) or 0, engine, last)
+        for engine, reached in last_ones.items()
+        for last in sorted({step, step + 1, reached, reached + 1})
+    ]
+    rows = facts.run.moments(pd.DataFrame(steps, columns=list(STEP)), {rank}, outer=True)
     rows = rows[rows["what"].isin([WHOLE, PHASE])]
     if rows.empty:
         return ""
     ends = rows["begin"] + (rows["seconds"] * 1e9).round().astype("int64")
     last = rows.assign(end=ends).sort_values(["end", "what"]).iloc[-1]  # a step behind its phases
-    of_step = f"step {last['step']:,}"
+    of_step = f"step {last['step']:,}" + f" of engine {last['engine']}" * (len(last_ones) > 1)
     what = of_step if last["what"] == WHOLE else f"{last['path']} in {of_step}"
     told = last_launch(facts.run)
     fatal = told["severity"].eq(Severity.CRITICAL) & ~told["kind"].isin(HANG)

@@ -108,6 +108,28 @@ def test_what_a_rank_recorded_last_that_did_not_come_is_said(
     assert f"The last that rank 1 recorded is the end of {said}, 9." in found.summary
 
 
+def test_what_a_rank_recorded_last_may_be_of_another_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
+        monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
+    start = perf_counter_ns() - 10_000 * MS
+    writers = [Writer.create(tmp_path, header(rank)) for rank in range(2)]
+    for rank, writer in enumerate(writers):
+        forward = writer.name("forward", 0, "compute")
+        for turn in range(6):
+            engine, step = turn % 2, turn // 2 + 1 + 10 * (turn % 2)
+            at = start + turn * 100 * MS
+            writer.span(forward, at, at + 10 * MS, step, engine=engine)
+            if turn < 5 or rank == 0:
+                writer.step(step, at, at + 100 * MS, CLASSES, engine=engine)
+        writer.flush()
+    writers[0].problem("exception", f"RuntimeError: {GLOO}")
+    writers[0].close()
+    said = "The last that rank 1 recorded is the end of forward in step 13 of engine 1, 9."
+    assert said in one(load(tmp_path), "hang").summary
+
+
 def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_path: Path) -> None:
     launched = (
         "[2026-01-22 07:00:00,000] [INFO] [launch.py:152:main] nnodes=1, num_local_procs=2, "
