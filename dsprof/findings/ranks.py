@@ -322,7 +322,7 @@ def _from_table(facts: Facts) -> list[Finding] | str:
             + f"{part} is waiting until {who} comes: not bandwidth. DeepSpeed's straggler table "
             f"says so of {format_seconds(told.seconds)} of rank {printer}'s calls so far."
             + (_OUT_OF_ORDER if least else "")
-            + ("" if lost else " How long a step takes is unknown, and so is what this costs it.")
+            + ("" if lost else _UNPRICED.format(_what_is_unknown(facts)))
             + ("" if late else _WHO_IS_UNKNOWN + ("." if sums else ", hence medium confidence."))
             + (_OF_SUMS if sums else ""),
             share=share,
@@ -343,6 +343,7 @@ def _from_table(facts: Facts) -> list[Finding] | str:
     ]
 
 
+_UNPRICED: Final = " How {} is unknown, and so is what this costs a step."
 _WHO_IS_UNKNOWN: Final = " It does not say which rank is late"
 #: The first DeepSpeed whose table adds up totals. Where the log tells that, nothing is taken of it.
 _SUMS: Final = (0, 18, 3)
@@ -357,6 +358,11 @@ _OUT_OF_ORDER: Final = (
     " It may be more: before 0.19.8 the table compares the ranks' calls sorted by their duration, "
     "not call with call."
 )
+
+
+def _what_is_unknown(facts: Facts) -> str:
+    """What a price would need, where no timer tells what of a step is communication."""
+    return "much of a step is communication" if facts.step_seconds else "long a step takes"
 
 
 def _of_communication(facts: Facts, seconds: float | None) -> str:

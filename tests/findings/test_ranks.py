@@ -319,11 +319,15 @@ def test_stages_of_a_pipeline_are_not_compared() -> None:
 def _table(world_size: int, *, timed: bool = True, **settings: Any) -> Run:
     """Rank 0 waits for 90 % of the 0.4 s that it communicates in a step of 1 s."""
     rows = steps(3, {"forward": 0.6, "backward_allreduce": 0.4}) if timed else []
-    rows += [
-        call("all_reduce", 3, 1e6, 0.9, name="comm_straggler", kind="metric", text="all_reduce"),
-        call("all_reduce", 3, 1e6, 0.1, name="comm_fastest_rank", kind="metric", text="all_reduce"),
+    return run_of([*rows, *_straggler_table(0.9, 0.1)], world_size=world_size, **settings)
+
+
+def _straggler_table(waits: float, moves: float) -> list[Row]:
+    told = {"comm_straggler": waits, "comm_fastest_rank": moves}
+    return [
+        call("all_reduce", 3, 1e6, seconds, name=name, kind="metric", text="all_reduce")
+        for name, seconds in told.items()
     ]
-    return run_of(rows, world_size=world_size, **settings)
 
 
 def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
@@ -374,6 +378,13 @@ def test_a_straggler_table_tells_how_much_of_communication_is_waiting_where_no_s
     assert found.severity is Severity.INFO
     assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
     assert "How long a step takes is unknown" in found.summary
+
+
+def test_steps_whose_communication_is_unknown_are_not_called_untimed() -> None:
+    table = _straggler_table(0.9, 0.1)
+    found = one(run_of([*steps(20, {}), *table], world_size=5), "straggler-rank")
+    assert "How much of a step is communication is unknown" in found.summary
+    assert "How long a step takes" not in found.summary
 
 
 def test_of_two_ranks_the_one_that_does_not_wait_is_late() -> None:
