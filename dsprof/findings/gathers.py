@@ -12,6 +12,7 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks import late_seconds
+from dsprof.findings.saves import steps_made
 from dsprof.findings.thresholds import (
     GAIN_LOW,
     GATHER_STALL_CRITICAL,
@@ -63,9 +64,7 @@ def _often(facts: Facts, times: int) -> bool:
     A few invalidations are normal, however few steps there are: in the first steps, an evaluation,
     an unusual batch.
     """
-    known = facts.run.steps["step"]
-    steps = int(known.max() - known.min()) + 1 if len(known) else 1
-    return times >= max(PREFETCH_BROKEN_LEAST, PREFETCH_BROKEN * steps)
+    return times >= max(PREFETCH_BROKEN_LEAST, PREFETCH_BROKEN * steps_made(facts))
 
 
 def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:

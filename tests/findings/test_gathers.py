@@ -104,6 +104,9 @@ def test_a_trace_that_breaks_now_and_then_is_no_finding() -> None:
     assert "no line times them" in (why(few, "zero3-gather-stall") or "")
     often = run_of(steps(50, {}) + rows, zero_stage=3, world_size=2)
     assert "invalidated 10 times" in one(often, "zero3-gather-stall").summary
+    twice = [row | {"segment": launch} for launch in (0, 1) for row in steps(75, {})]
+    rare = run_of(twice + rows, zero_stage=3, world_size=2)
+    assert "no line times them" in (why(rare, "zero3-gather-stall") or "")
 
 
 def test_a_trace_that_broke_once_does_not_hide_that_memory_is_full() -> None:
