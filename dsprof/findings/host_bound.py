@@ -20,6 +20,7 @@ from dsprof.findings.thresholds import (
     HOST_BOUND_WARNING,
     grade,
 )
+from dsprof.run.table import within
 from dsprof.units import format_seconds, format_share
 
 _RANKS: Final = 8
@@ -131,7 +132,7 @@ def _together(facts: Facts) -> bool:
 
 def _idle(facts: Facts) -> Idle | None:
     """None if there are too few samples."""
-    rows = facts.run.gpu
+    rows = within(facts.steps, facts.run.gpu, "segment")
     steps = facts.steps["step"]
     rows = rows[(rows["name"] == _BUSY) & rows["value"].notna() & rows["rank"].notna()]
     rows = rows[rows["step"].between(int(steps.iloc[0]), int(steps.iloc[-1])).fillna(value=False)]

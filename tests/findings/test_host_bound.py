@@ -9,7 +9,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, one, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, one, run_of, silent, steps, why
 from tests.recording.recorded import CLASSES, MS, header
 
 UUID = "GPU-5d1a"
@@ -118,6 +118,15 @@ def test_without_samples_it_is_a_note_that_the_gpu_may_idle(
 def test_samples_of_other_steps_count_for_nothing(tmp_path: Path) -> None:
     run = record(tmp_path, behind=8, step_of_samples=1)  # the warm-up
     assert silent(run, "host-bound")
+
+
+def test_samples_of_another_launch_count_for_nothing() -> None:
+    def sampled(launch: int, busy: float) -> list[Row]:
+        sample: Row = {"kind": "gpu", "name": "utilization", "raw": "utilization", "rank": 0}
+        rows = [sample | {"step": step, "value": busy} for step in range(1, 31 - 10 * launch)]
+        return [row | {"segment": launch} for row in (*steps(30 - 10 * launch, WELL), *rows)]
+
+    assert silent(run_of([*sampled(0, 100.0), *sampled(1, 0.0)], phases_on="gpu"), "host-bound")
 
 
 @pytest.mark.parametrize(("waits", "told"), [(1.0, True), (20.0, False)])
