@@ -124,10 +124,13 @@ def _mean_step(events: pd.DataFrame) -> str | None:
     ]
     if any(rows.empty for rows in told):
         return None
-    many = _steps_in(float(told[0].iloc[-1]), float(told[1].iloc[-1]), steps_meant(events))
+    rate, seconds = (float(rows.iloc[-1]) for rows in told)
+    if not (math.isfinite(rate) and seconds > 0):  # one that resumed behind its end took none
+        return None
+    many = _steps_in(rate, seconds, steps_meant(events))
     if many is None:
         return None
-    took = format_seconds(told[1].iloc[-1] / many)
+    took = format_seconds(seconds / many)
     return f"A step took {took} in the mean of the whole training; none is printed"
 
 

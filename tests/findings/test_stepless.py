@@ -139,6 +139,9 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
     assert found.title == "A step took 27.3 s in the mean of the whole training; none is printed"
     assert found.advice[0].setting == "logging_steps"
     assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
+    for took, rate in (("0.0", "5.0"), ("0.0001", "inf")):  # of one that resumed behind its end
+        untold = end.replace("2733.2875", took).replace("0.037", rate)
+        assert "mean of the whole training" not in run_of_text(untold).findings[0].title
     engine = "[2024-03-04 10:11:12,345] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed Final "
     beside = one(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
     assert [advice.setting for advice in beside.advice] == ["logging_steps", "wall_clock_breakdown"]
