@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dsprof.analysis.breakdown import engines, mean_of
 from dsprof.events import Kind
-from dsprof.run.table import of_kind
+from dsprof.run.table import STEP, of_kind, within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +40,12 @@ def counted_batch(run: Run, steps: pd.DataFrame) -> float | None:
     """Samples of each of these steps of a recording, where all say another number than is
     configured, as where the script decides by itself when to step; else None.
     """
-    rows = run.told[run.told["engine"].isin(steps["engine"].unique())]
-    rows = of_kind(rows, Kind.METRIC, "global_batch_size")
-    told = steps["step"].map(rows.groupby("step")["value"].max().to_dict()).astype("float64")
-    numbers = told.unique().tolist()
-    return numbers[0] if run.is_recording and len(numbers) == 1 and numbers[0] > 0 else None
+    if not run.is_recording:
+        return None
+    rows = within(steps, of_kind(run.told, Kind.METRIC, "global_batch_size"), *STEP)
+    told = rows.groupby([*STEP])["value"].max()
+    known = len(steps) > 0 and len(told) == len(steps)
+    return float(told.iloc[0]) if known and 0 < told.min() == told.max() else None
 
 
 def seconds_apart(run: Run, steps: pd.DataFrame) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from dsprof.analysis.rates import batch_of, rate_of_steps
+from dsprof.analysis.rates import batch_of, counted_batch, rate_of_steps
 from tests.findings.plants import metric, run_of
 
 
@@ -54,3 +54,15 @@ def test_the_batch_of_an_engine_that_says_its_own_is_not_the_first_one_s() -> No
     ]
     run = run_of(rows)
     assert [batch_of(run, run.steps[run.steps["engine"] == one]) for one in (0, 1)] == [32, 64]
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((16, 16), 16), ((16, 32), None), ((16,), None)])
+def test_what_the_recorded_steps_of_one_launch_count_is_not_what_another_one_s_do(
+    sizes: tuple[int, ...], told: int | None
+) -> None:
+    rows = [metric("loss", step, 2.0) for step in (1, 2)]
+    rows += [metric("global_batch_size", step, size) for step, size in enumerate(sizes, 1)]
+    rows += [metric("loss", step, 2.0, segment=1) for step in (1, 2)]
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    batches = [counted_batch(run, run.steps[run.steps["segment"] == one]) for one in (0, 1)]
+    assert batches == [told, None]
