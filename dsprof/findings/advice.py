@@ -158,12 +158,16 @@ def half_micro_batch(facts: Facts) -> tuple[Advice, ...]:
 
 
 def higher_stage(facts: Facts) -> tuple[Advice, ...]:
-    """The next ZeRO stage, where there is one and other ranks to share with."""
-    stage = facts.layout.zero_stage
-    if stage == 3 or facts.layout.world_size == 1:
+    """The next ZeRO stage, where there is one and other replicas to share with: DeepSpeed's
+    pipeline engine takes none above 1.
+    """
+    layout, highest = facts.layout, 1 if facts.is_by_pipeline_engine else 3
+    stage, of_replica = layout.zero_stage, (layout.tensor_parallel or 1) * (layout.stages or 1)
+    if (stage or 0) >= highest or layout.world_size == of_replica:
         return ()
     why = "shards states, gradients, then parameters over the ranks"
-    now, to = ("", "one higher") if stage is None else (str(stage), str(stage + 1))
+    untold = "1" if highest == 1 else "one higher"
+    now, to = ("", untold) if stage is None else (str(stage), str(stage + 1))
     return (Advice("zero_optimization.stage", now, to, why),)
 
 

@@ -221,6 +221,13 @@ class Facts(Job):
     def is_pipeline(self) -> bool:
         return self.breakdown is not None and len(pipeline_phases(self.breakdown.phases)) > 0
 
+    @property
+    def is_by_pipeline_engine(self) -> bool:
+        """Whether DeepSpeed's own engine runs a pipeline, and no other trainer's."""
+        if self.is_megatron_alone or self.is_torch_alone:
+            return False
+        return self.is_pipeline or (self.layout.stages or 1) > 1
+
     @cached_property
     def step_seconds(self) -> float | None:
         """Mean seconds of an optimizer step; None if no step has a duration."""

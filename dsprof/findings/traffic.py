@@ -169,8 +169,7 @@ def overlap_is_off(facts: Facts) -> bool:
     backward, and ZeRO's optimizer turns overlap_comm off for it (`_configure_zero_optimizer` in its
     engine.py).
     """
-    stages = facts.layout.stages or 1
-    return not facts.is_megatron_alone and (facts.is_pipeline or stages > 1)
+    return facts.is_by_pipeline_engine
 
 
 def overlap_advice(facts: Facts) -> tuple[Advice, ...]:

@@ -99,6 +99,19 @@ def test_there_is_no_stage_above_3_and_nothing_to_shard_on_one_rank() -> None:
     assert higher_stage(facts(zero_stage=3)) == ()
     assert higher_stage(facts(zero_stage=1, world_size=1)) == ()
     assert higher_stage(facts(zero_stage=1))[0][:3] == ("zero_optimization.stage", "1", "2")
+    parts = facts(zero_stage=0, world_size=8, tensor_parallel_size=4, pipeline_parallel_size=2)
+    assert higher_stage(parts) == ()
+
+
+@pytest.mark.parametrize(("now", "told"), [({"zero_stage": 0}, True), ({"zero_stage": 1}, False)])
+def test_no_stage_above_1_is_advised_in_a_pipeline(now: dict[str, Any], *, told: bool) -> None:
+    """DeepSpeed's pipeline engine asserts that the stage is below 2."""
+    found = higher_stage(facts(world_size=8, pipeline_parallel_size=4, **now))
+    assert [advice.to for advice in found] == ["1"] * told
+    untold = higher_stage(facts(world_size=8, pipeline_parallel_size=4))
+    assert [advice.to for advice in untold] == ["1"]
+    nemo = facts(world_size=8, pipeline_parallel_size=4, framework="nemo")
+    assert not nemo.is_by_pipeline_engine
 
 
 def test_zenflow_brings_its_own_optimizers() -> None:

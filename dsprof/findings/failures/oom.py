@@ -320,7 +320,16 @@ def _step_memory(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _parameter_memory(facts: Facts) -> tuple[Advice, ...]:
-    """What makes room for the model itself, which lies whole on each GPU below ZeRO-3."""
+    """What makes room for the model itself, which lies whole on each GPU below ZeRO-3; in a
+    pipeline, which takes no ZeRO-3, the stage does.
+    """
+    narrow = Advice("dtype of the loaded model", "", "bfloat16", "half of what float32 takes")
+    if facts.is_by_pipeline_engine:
+        why = "each holds fewer layers"
+        return (
+            Advice("number of pipeline stages", str(facts.layout.stages or ""), "more", why),
+            narrow,
+        )
     key = "zero_optimization.stage"
     whole = facts.layout.world_size == 1 or facts.layout.zero_stage == 3
     shard = () if whole else change(facts, key, "3", "shards the parameters over the ranks")
@@ -331,7 +340,7 @@ def _parameter_memory(facts: Facts) -> tuple[Advice, ...]:
     return (
         *shard,
         Advice("deepspeed.zero.Init()", "", "around the model's making, with ZeRO-3", why),
-        Advice("dtype of the loaded model", "", "bfloat16", "half of what float32 takes"),
+        narrow,
     )
 
 

@@ -198,6 +198,17 @@ def test_a_model_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_be_sharded(
     ]
 
 
+def test_a_stage_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_hold_fewer_layers() -> None:
+    moved = {"kind": "metric", "name": "raised_in_setup", "raw": "setup"}
+    failed = problem("oom", "CUDA out of memory. Tried to allocate 2.00 GiB")
+    rows = [moved | {"text": "_configure_distributed_model"}, failed]
+    found = one(run_of(rows, pipeline_parallel_size=4, world_size=8), "oom")
+    assert [(advice.setting, advice.now, advice.to) for advice in found.advice] == [
+        ("number of pipeline stages", "4", "more"),
+        ("dtype of the loaded model", "", "bfloat16"),
+    ]
+
+
 def test_what_nccl_asks_for_as_the_model_is_broadcast_is_not_its_parameters(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     moved = _IN_SETUP.format(
