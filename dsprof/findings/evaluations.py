@@ -181,7 +181,7 @@ def _recorded(facts: Facts) -> list[Finding]:
     if severity is None:
         return []
     what = "Evaluating takes" if is_rare else "Forwards without a backward take"
-    of = "the training time" if facts.engine is None else f"a step of engine {facts.engine}"
+    of = "the training time" if facts.engine is None else "a step"
     around = (
         "Code of the script around them is not included."
         if is_rare

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -15,7 +16,7 @@ from dsprof.recording import Writer
 from dsprof.run import Run, load
 from dsprof.text.overview import overview
 from dsprof.text.summary import summary
-from tests.findings.plants import WELL, one, rules, run_of, steps
+from tests.findings.plants import WELL, Row, config, one, recorded, rules, run_of, steps
 from tests.recording.recorded import MS, header
 
 #: 560 ms of communication in a step of 800 ms.
@@ -127,8 +128,40 @@ def test_what_all_engines_save_is_a_part_of_the_time_of_all(tmp_path: Path) -> N
 
 def test_forwards_without_a_backward_are_a_share_of_the_engines_own_step(tmp_path: Path) -> None:
     run = in_turns(tmp_path, engines=2, more=20, name="evaluation")
-    title = "Forwards without a backward take 20 % of a step of engine 0"
-    assert one(run, "evaluation-stall").title == title
+    titles = [found.title for found in run.findings if found.rule == "evaluation-stall"]
+    assert titles == [
+        "Engine 1: Forwards without a backward take 50 % of a step",
+        "Engine 0: Forwards without a backward take 20 % of a step",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "rule", "title"),
+    [
+        ([recorded("all_reduce", 0, 1e3, 0.02, "backward")] * 20, "small-messages", "100 % of c"),
+        (
+            [recorded("all_gather_into_tensor", 0, 1e8, 0.4, "forward")],
+            "zero3-gather-stall",
+            "40 % of a step is spent gathering ZeRO-3",
+        ),
+    ],
+)
+def test_what_the_calls_of_another_engine_cost_is_told_of_it(
+    calls: list[Row], rule: str, title: str
+) -> None:
+    at = pd.Timestamp("2024-01-01")
+    stage = config("zero_stage", 3.0 if rule == "zero3-gather-stall" else 1.0)
+    own = steps(40, {"forward": 0.3, "backward_inner": 0.3, "reduce_grads": 0.4})
+    own += [row | {"step": step} for step in range(1, 41) for row in calls]
+    rows = [config("world_size", 2.0), stage, *steps(40, WELL, 1.2)]
+    rows += [row | {"engine": 1} for row in own]
+    for row in rows:
+        turn = 2 * int(row.get("step", 0)) + int(row.get("engine", 0))
+        row |= {"source": "rank-00000.1.dsprof", "at": at + pd.Timedelta(turn, "s")}
+    found = one(run_of(rows), rule)
+    assert found.title.startswith(f"Engine 1: {title}")
+    assert found.engine == 1
+    assert found.share == pytest.approx(0.4)
 
 
 def waiting_in_turns(folder: Path, *, timed: bool = True) -> Run:

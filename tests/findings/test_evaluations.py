@@ -258,8 +258,9 @@ def test_forwards_without_a_backward_in_each_step_of_another_engine_are_not_of_t
         rows.append(metric("step_seconds", step, 1.0 + took))
         other = [phase("evaluation", step, 0.5), metric("step_seconds", step, 0.5)]
         rows += [row | {"engine": 1} for row in other]
-    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), RULE)
-    assert found.title == "Evaluating takes 36 % of a step of engine 0"
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    found = next(found for found in run.findings if found.rule == RULE and found.engine == 0)
+    assert found.title == "Engine 0: Evaluating takes 36 % of a step"
 
 
 def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer() -> None:
