@@ -208,7 +208,7 @@ PROBLEMS: Final = {
     "connection": "a peer's connection broke",
     "store-lost": "the store of all ranks no longer answered, as at the end of training",
     "rendezvous": "workers did not find each other",
-    "port-in-use": "the launcher's port is taken",
+    "port-in-use": "a port to listen on is taken: the launcher's, or one of HCCL",
     "ssh-refused": "the launcher reaches no host over ssh, or may not log in there",
     "cancelled": "the scheduler ended the job; text says why",
     "not-scheduled": "no node could take a pod, or a step of Slurm; text says why",

@@ -32,9 +32,11 @@ _LOGGED = rb"(?:" + _HOST + rb" (?:[\w./@-]{1,64}\[\d{1,10}\]: |kernel: (?:\[ {0
 _UNNUMBERED: Final = rb"(?!\d+(?:[:\s]|-\d\d-\d\dT))"
 _NO_LEVEL: Final = rb"(?!(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL)\b)"  # of loguru
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
-# Neither is a Python class: "torch.OutOfMemoryError:"; nor an error code of Ascend's: "EI0006:".
+# Neither is a Python class: "torch.OutOfMemoryError:"; nor what is left of two that ranks printed
+# at once: "torch.OutOfMemoryErrortorch:"; nor an error code of Ascend's: "EI0006:".
 _NAMED = (
-    rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
+    rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)"
+    rb"(?![\w.]{1,200}(?:\.[A-Z]\w{0,80}|Error[\w.]{0,80}):)"
     rb"(?!E[A-Z\d]\d{4}:)" + _UNNUMBERED
 )
 

@@ -86,7 +86,7 @@ OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
-    r"|has inconsistent 0 params"
+    r"|has inconsistent 0 params|retr(?:ie|ei)ving ncclUniqueId"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
     r"|^terminate called after|NCCL error(?: in)?: |HCCL function error: |OPS function error: Hccl"
     r"|^Exception:\s*$|RendezvousClosedError"

@@ -117,7 +117,7 @@ PROBLEM: Final = {
     "connection": "connection to a peer broke",
     "store-lost": "store of all ranks no longer answered",
     "rendezvous": "workers did not find each other",
-    "port-in-use": "launcher's port is taken",
+    "port-in-use": "port to listen on is taken",
     "ssh-refused": "host not reached over ssh",
     "cancelled": "ended by the scheduler",
     "not-scheduled": "no node for a pod",

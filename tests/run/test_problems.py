@@ -137,6 +137,7 @@ def test_an_exception_about_a_peer_is_a_victim() -> None:
         "NCCL error: unhandled system error",
         "Exception: ",
         "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        "RuntimeError: [1] is setting up NCCL communicator and retreiving ncclUniqueId from [0]",
         "OSError: Caught OSError in DataLoader worker process 3.",
     ],
 )

@@ -122,6 +122,12 @@ _BY_KIND: Final = {
     ),
 }
 
+#: Of CUDA's toolkit, as a compiler names it.
+_CUDAS_HEADER: Final = (
+    r"(?:cuda|cublas|cusparse|cusolver|curand|cufft|cupti|nvrtc|nvml|nvToolsExt|cub/|thrust/|crt/)"
+    r"[\w./-]*"
+)
+
 #: Kinds of failure that are cured otherwise where their text holds this.
 _BY_KIND_AND_TEXT: Final = {
     ("gpu-error", "amdgpu"): Advice(
@@ -134,11 +140,23 @@ _BY_KIND_AND_TEXT: Final = {
     ("build-failed", "Python.h"): Advice(
         "python3-dev", "", "installed", "Python's headers are a package of their own"
     ),
-    ("build-failed", "fatal error|catastrophic error"): Advice(
+    ("build-failed", rf"(?:fatal|catastrophic) error: .{{0,40}}?\b{_CUDAS_HEADER}"): Advice(
         "CUDA_HOME",
         "",
         "a whole toolkit, of torch's CUDA",
         "packages of the compiler or the runtime alone lack headers",
+    ),
+    ("build-failed", "(?:fatal|catastrophic) error"): Advice(
+        "CPATH",
+        "",
+        "the folder of that header, once its package is installed",
+        "the extension builds on a library whose headers the compiler does not find",
+    ),
+    ("build-failed", r"You need C\+\+\d{2}"): Advice(
+        "DeepSpeed; CC, CXX",
+        "",
+        "a DeepSpeed as new as torch, and a compiler that knows that standard",
+        "the compiler is too old, or was told an older standard",
     ),
     ("build-failed", "unsupported GNU version"): Advice(
         "CC, CXX", "", "a compiler that CUDA's toolkit takes", "nvcc refuses newer ones"
@@ -184,6 +202,12 @@ _BY_KIND_AND_TEXT: Final = {
         "",
         "look for it, and for what ends a process from C++",
         "Python's own end closes a recording: it was skipped",
+    ),
+    ("port-in-use", "HCCL: "): Advice(
+        "HCCL_IF_BASE_PORT, HCCL_NPU_SOCKET_PORT_RANGE",
+        "",
+        "others, or auto, if jobs share hosts or NPUs; else end what is left of the job before",
+        "HCCL listens on fixed ports: by default 60000 and up on a host, 16666 on an NPU",
     ),
     ("rendezvous", "EI0006"): Advice(
         "HCCL_CONNECT_TIMEOUT",

@@ -72,6 +72,8 @@ _CLOSER: Final = {
     ("overflow-limit", "Skipped "): "ended because too many steps in a row overflowed",
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
+    ("port-in-use", "HCCL: "): "could not open a port of HCCL: it is taken",
+    ("exception", "ing ncclUniqueId from ["): "got no answer of the rank that starts NCCL",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
     ("exception", BREAKS_OFF): "met an exception",
     ("exception", "Assertion `"): "failed an assertion",

@@ -280,6 +280,25 @@ _BY_TEXT: Final = {
         "those that the checkpoint was written with",
         "names or shapes of its tensors differ: the lines below the message list them",
     ),
+    "ing ncclUniqueId from [": Advice(
+        "log of rank 0",
+        "",
+        "see how it ended, or what it did meanwhile (then a longer ddp_timeout)",
+        "the others wait for it before their first collective: data that it prepares alone may "
+        "take too long, and without it its store is gone",
+    ),
+    "GLIBCXX_": Advice(
+        "LD_LIBRARY_PATH, conda's libstdcxx-ng",
+        "",
+        "a libstdc++ as new as that of the compiler, before older ones",
+        "the extension was compiled for a newer libstdc++ than the one that was loaded",
+    ),
+    "Stale file handle": Advice(
+        "caches and outputs (HF_HOME, HF_DATASETS_CACHE)",
+        "",
+        "on a disk of each host, or written by one process alone",
+        "on a network file system another process removed or replaced that file",
+    ),
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),

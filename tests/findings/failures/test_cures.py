@@ -191,6 +191,10 @@ def test_of_a_build_that_failed_the_line_is_told_that_says_most(
     ("text", "setting"),
     [
         ("fatal error: cusparse.h: No such file or directory", "CUDA_HOME"),
+        ("fatal error: cub/cub.cuh: No such file or directory", "CUDA_HOME"),
+        ('catastrophic error: cannot open source file "cusparse.h"', "CUDA_HOME"),
+        ("fatal error: oneapi/ccl.hpp: No such file or directory", "CPATH"),
+        ("#error You need C++17 to compile PyTorch", "DeepSpeed; CC, CXX"),
         ("fatal error: Python.h: No such file or directory", "python3-dev"),
         ("unsupported GNU version! gcc versions later than 12 are not supported", "CC, CXX"),
         ("ld: cannot find -lcurand", "LIBRARY_PATH"),
@@ -200,6 +204,37 @@ def test_of_a_build_that_failed_the_line_is_told_that_says_most(
 def test_a_build_that_failed_is_advised_on_what_it_missed(text: str, setting: str) -> None:
     found = one(run_of([problem("build-failed", text, rank=0)]), "rank-died")
     assert [advice.setting for advice in found.advice] == [setting]
+
+
+@pytest.mark.parametrize("got", ["Socket Timeout", "Connection reset by peer"])
+def test_a_rank_that_could_not_start_nccl_points_to_rank_0(got: str) -> None:
+    said = (
+        "[7] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
+        f"key-value store by key '0', but store->get('0') got error: {got}"
+    )
+    found = one(run_of_text(f"network set up issue.{said}\n"), "rank-died")
+    assert found.title.startswith("Rank 7 got no answer of the rank that starts NCCL: [7] is")
+    assert [advice.setting for advice in found.advice] == ["log of rank 0"]
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        (
+            "EJ0003: Failed to bind the IP port. Reason: The IP address and port are bound.",
+            "A process could not open a port of HCCL: it is taken",
+        ),
+        (
+            (
+                "ERROR:torch.distributed.elastic.multiprocessing.errors.error_handler:{\n"
+                '  "message": {\n    "message": "RendezvousConnectionError: The store has failed.'
+            ),
+            "A process did not reach the rendezvous store, or lost it: Rendezvous",
+        ),
+    ],
+)
+def test_who_could_not_meet_the_others_is_told_by_what_failed(said: str, title: str) -> None:
+    assert one(run_of_text(f"{said}\n"), "rank-died").title.startswith(title)
 
 
 def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own_log() -> None:
@@ -339,6 +374,21 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
             "exception",
             "RuntimeError: Step 2 exited with non-zero status 1",
             "training.log in the output folder of that step",
+        ),
+        (
+            "exception",
+            "ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by a)",
+            "LD_LIBRARY_PATH, conda's libstdcxx-ng",
+        ),
+        (
+            "exception",
+            "OSError: [Errno 116] Stale file handle: '/data/cache'",
+            "caches and outputs (HF_HOME, HF_DATASETS_CACHE)",
+        ),
+        (
+            "port-in-use",
+            "HCCL: listen on ip[10.0.0.7] and specific port[16666] fail",
+            "HCCL_IF_BASE_PORT, HCCL_NPU_SOCKET_PORT_RANGE",
         ),
         ("wrong-arguments", "can't open file '/data/a.py': [Errno 2] x", "path of the script"),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
