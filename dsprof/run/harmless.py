@@ -86,12 +86,18 @@ def _places(events: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
 
 
 def _behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """What a scheduler ended behind a trainer's word that it had trained enough, if no training
-    began behind that."""
+    """What a scheduler ended when training was over."""
+    found = pd.Series(data=False, index=rows.index)
+    cancelled = rows["kind"] == "cancelled"
+    return cancelled & behind_training(events, rows) if cancelled.any() else found
+
+
+def behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Problems behind a trainer's word that it had trained enough, if no training began behind
+    that."""
     found = pd.Series(data=False, index=rows.index)
     overs = where(events, among(events["name"], OVER) & events["line"].notna())
-    cancelled = rows["kind"] == "cancelled"
-    if overs.empty or not cancelled.any():
+    if overs.empty:
         return found
     marks = events["step"].notna() & events["line"].notna() & (events["kind"] != Kind.PROBLEM)
     stepped = where(events, marks)
@@ -100,10 +106,10 @@ def _behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool
         mine = (rows["segment"] == segment) & (rows["source"] == source)
         on = (stepped["segment"] == segment) & (stepped["source"] == source)
         if not (on & (stepped["line"] > last)).any():
-            found |= (mine & cancelled & (rows["line"] > last)).fillna(value=False).astype(bool)
+            found |= (mine & (rows["line"] > last)).fillna(value=False).astype(bool)
     for segment, at in overs.groupby("segment")["at"].max().dropna().items():  # in other files
         if not ((stepped["segment"] == segment) & (stepped["at"] > at)).any():
-            found |= (rows["segment"] == segment) & cancelled & (rows["at"] > at)
+            found |= (rows["segment"] == segment) & (rows["at"] > at)
     return found
 
 

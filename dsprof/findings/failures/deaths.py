@@ -31,6 +31,7 @@ from dsprof.findings.failures.ends import (
 from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.failures.exceptions import OTHER_LOGS
 from dsprof.findings.failures.launcher import Dead, dead_rank, evidence_of, named, said_of_named
+from dsprof.findings.failures.lingering import said_if_over
 from dsprof.findings.failures.oom import for_host_memory
 from dsprof.findings.failures.quotes import quoted_in_title
 from dsprof.findings.failures.stood import said_of_dead
@@ -61,6 +62,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=said_of(row) + _message(row, text),
             summary=said_among_others(facts.run, row)
+            + said_if_over(facts, row)
             + _of_signal(row, signal)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)

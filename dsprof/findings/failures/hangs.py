@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -31,7 +32,7 @@ from dsprof.findings.failures.ends import (
     when,
     why_untold,
 )
-from dsprof.findings.failures.lingering import at_exit
+from dsprof.findings.failures.lingering import at_exit, said_if_over
 from dsprof.findings.failures.mismatched import ALIKE, mismatch
 from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.timeouts import (
@@ -129,6 +130,7 @@ def hang(facts: Facts) -> list[Finding] | str:
         found = _left_waiting(row, rows, waited)
     else:
         found = _timed_out(facts, row, rows)
+    found = replace(found, summary=found.summary + said_if_over(facts, row))
     launches = untold_among(facts.run, row)
     return [less_sure(found, "low", why_untold(launches)) if launches else found]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from dsprof.events import Severity
@@ -11,9 +13,19 @@ from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.schedulers import may_be_time
 from dsprof.findings.finding import Advice, Finding
-from dsprof.run.harmless import OVER
+from dsprof.run.harmless import OVER, behind_training
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
+
+
+def said_if_over(facts: Facts, row: pd.Series[Any]) -> str:
+    """That it ended no training, where the trainer had said before that this was over."""
+    if not behind_training(facts.run.told, row.to_frame().T).any():
+        return ""
+    return (
+        " The trainer had said that training was over: this came behind it, as in a last save or "
+        "evaluation, at the end of processes, or in what the script does next."
+    )
 
 
 def at_exit(facts: Facts) -> list[Finding]:

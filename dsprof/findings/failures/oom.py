@@ -31,6 +31,7 @@ from dsprof.findings.failures.ends import (
     sure_of,
 )
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
+from dsprof.findings.failures.lingering import said_if_over
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run import from_events
 from dsprof.run.table import where
@@ -153,6 +154,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_FRAGMENTED if _fragmented(message) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
+            + said_if_over(facts, row)
             + said_of_named(who),
             ranks=ranks_of(row),
             steps=step_span(row),

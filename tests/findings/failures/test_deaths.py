@@ -603,3 +603,33 @@ def test_the_step_that_a_recorded_launch_came_to_has_ended(tmp_path: Path) -> No
         "last one came to step 10 and shows no failure"
     )
     assert "1 to 10, 14 recorded, in 2 launches" in " ".join(shown(run).split())
+
+
+_OVER = "{'train_runtime': 42.5, 'train_samples_per_second': 8.5, 'epoch': 1.0}\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            "rank-died",
+            "E1126 23:28:11.641000 41 api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 42)\n",
+        ),
+        (
+            "hang",
+            "[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! It ends.\n",
+        ),
+        (
+            "oom",
+            "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+        ),
+    ],
+)
+def test_of_what_failed_behind_training_it_is_said_that_training_was_over(
+    rule: str, said: str
+) -> None:
+    told = "The trainer had said that training was over"
+    assert told in one(run_of_text(_OVER, said), rule).summary
+    assert told not in one(run_of_text(said, _OVER), rule).summary
+    again = "{'loss': 1.25, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    assert told not in one(run_of_text(_OVER, again, said), rule).summary
