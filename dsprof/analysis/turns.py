@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import COLUMNS, PHASE, STEP, UNKNOWN
+from dsprof.run.moments import COLUMNS, PHASE, STEP, UNKNOWN, ends
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -58,8 +58,7 @@ def is_foreign(path: str) -> bool:
 def _ends(foreign: pd.DataFrame) -> pd.DataFrame:
     """Where steps of other engines end, as phases that take no time: what lies before is theirs."""
     rows = foreign[foreign["what"] == STEP]
-    end = rows["begin"] + (rows["seconds"] * 1e9).round().astype("int64")
-    return rows.assign(what=PHASE, path="step", begin=end, seconds=0.0)
+    return rows.assign(what=PHASE, path="step", begin=ends(rows), seconds=0.0)
 
 
 def _others(run: Run, steps: pd.DataFrame) -> list[pd.DataFrame]:
@@ -68,8 +67,8 @@ def _others(run: Run, steps: pd.DataFrame) -> list[pd.DataFrame]:
     """
     segment, engine = steps["segment"].iloc[0], steps["engine"].iloc[0]
     every = run.steps[run.steps["segment"] == segment]
-    ends = every[every["engine"] == engine].set_index("step")["at"]
-    since = ends.shift().fillna(ends)
+    ended = every[every["engine"] == engine].set_index("step")["at"]
+    since = ended.shift().fillna(ended)
     found = []
     foreign = every[every["engine"] != engine].sort_values("at")
     for _, rows in foreign.groupby("engine"):
@@ -84,8 +83,7 @@ def _of_rank(
     whole: pd.DataFrame, parts: pd.DataFrame, wanted: Collection[int]
 ) -> list[pd.DataFrame]:
     """For each wanted step of a rank one row of it, and its parts."""
-    ends = whole["begin"] + (whole["seconds"] * 1e9).round().astype("int64")
-    end_of = dict(zip(whole["step"].astype(int), ends.astype(int), strict=True))
+    end_of = dict(zip(whole["step"].astype(int), ends(whole).tolist(), strict=True))
     steps = pd.MultiIndex.from_frame(parts[["engine", "step"]])
     found = []
     for place in range(len(whole)):

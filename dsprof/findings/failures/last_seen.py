@@ -10,7 +10,7 @@ from dsprof.events import Severity
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import HANG, last_launch
-from dsprof.run.moments import PHASE
+from dsprof.run.moments import PHASE, ends
 from dsprof.run.moments import STEP as WHOLE
 from dsprof.run.table import STEP
 from dsprof.units import format_seconds
@@ -34,11 +34,12 @@ def last_seen(facts: Facts, absent: pd.DataFrame) -> str:
         for last in sorted({step, step + 1, reached, reached + 1})
     ]
     rows = facts.run.moments(pd.DataFrame(steps, columns=list(STEP)), {rank}, outer=True)
-    rows = rows[rows["what"].isin([WHOLE, PHASE])]
+    rows = rows[rows["what"].isin([WHOLE, PHASE]) & rows["seconds"].notna()]
     if rows.empty:
         return ""
-    ends = rows["begin"] + (rows["seconds"] * 1e9).round().astype("int64")
-    last = rows.assign(end=ends).sort_values(["end", "what"]).iloc[-1]  # a step behind its phases
+    last = (
+        rows.assign(end=ends(rows)).sort_values(["end", "what"]).iloc[-1]
+    )  # a step behind its phases
     of_step = f"step {last['step']:,}" + f" of engine {last['engine']}" * (len(last_ones) > 1)
     what = of_step if last["what"] == WHOLE else f"{last['path']} in {of_step}"
     told = last_launch(facts.run)

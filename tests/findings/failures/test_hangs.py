@@ -130,6 +130,30 @@ def test_what_a_rank_recorded_last_may_be_of_another_engine(
     assert said in one(load(tmp_path), "hang").summary
 
 
+def test_what_a_rank_recorded_last_on_a_gpu_that_did_not_come_to_all_of_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
+        monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
+    start = perf_counter_ns() - 10_000 * MS
+    writers = [
+        Writer.create(tmp_path, header(rank, config={"phases_on": "gpu"})) for rank in range(2)
+    ]
+    for rank, writer in enumerate(writers):
+        forward = writer.name("forward", 0, "compute")
+        for step in range(1, 5):
+            at = start + step * 100 * MS
+            gpu_ns, gpu_begin_ns = (9 * MS, at) if step < 4 else (-1, 0)
+            writer.span(forward, at, at + 10 * MS, step, -1, gpu_ns, gpu_begin_ns=gpu_begin_ns)
+            if step < 4 or rank == 0:
+                writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.flush()
+    writers[0].problem("exception", f"RuntimeError: {GLOO}")
+    writers[0].close()
+    said = "The last that rank 1 recorded is the end of step 3, 9."
+    assert said in one(load(tmp_path), "hang").summary
+
+
 def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_path: Path) -> None:
     launched = (
         "[2026-01-22 07:00:00,000] [INFO] [launch.py:152:main] nnodes=1, num_local_procs=2, "
