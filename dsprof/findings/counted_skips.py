@@ -146,7 +146,7 @@ def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
     middle = part[part["step"] >= (part["step"].iloc[0] + last["step"]) / 2].iloc[0]
     here, steps_here = _since(part.iloc[0], last)
     total, of = int(last["skipped"]), max(int(last["step"]), int(last["skipped"]), 1)
-    if _joins_late(part) and steps_here and here / steps_here > total / of:
+    if _joins_late(part) and steps_here and total / of < here / steps_here <= 1:
         total, of = here, steps_here
     recent, recent_of = _since(middle, last)
     at_least = not recent_of and total > MOST_AT_START

@@ -59,6 +59,12 @@ def test_a_resumed_run_is_judged_by_what_it_skipped_itself() -> None:
     assert found.title.startswith("13 of 39 steps")
 
 
+def test_a_counter_that_rises_faster_than_steps_counts_no_more_of_them_than_there_are() -> None:
+    counts = skipped((1000, 100), (1010, 400), (1020, 402))
+    found = one(run_of(counts), "overflow-streak")
+    assert found.title.startswith("402 of 1,020 steps were skipped")
+
+
 def test_the_scale_that_was_found_is_advised() -> None:
     rows = [*skipped((30, 18), (40, 18)), metric("loss_scale", 40, 2.0**14)]
     json = '{"fp16": {"enabled": true, "initial_scale_power": 32}}'
