@@ -85,7 +85,11 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     out what nobody timed. So only steps whose whole time the source states are returned if there
     are enough of them (`ENOUGH`), or if one of them shows that timers leave out much of it.
     """
-    part = _warm(longest_part(steps))
+    return _known_alike(_warm(longest_part(steps)))
+
+
+def _known_alike(part: pd.DataFrame) -> pd.DataFrame:
+    """Of these rows those that `main_steps` returns."""
     whole = whole_steps(part)
     timers = part["seconds"]
     left_out = timers < (1 - _LEFT_OUT) * part["whole_seconds"]
@@ -115,7 +119,10 @@ def without_first(steps: pd.DataFrame) -> str:
     step, a warm-up`, or "".
     """
     part = longest_part(steps)
-    many = len(part) - len(_warm(part))
+    return _without_first(len(part) - len(_warm(part)))
+
+
+def _without_first(many: int) -> str:
     return f"without the first {many if many > 1 else 'step'}, a warm-up" if many else ""
 
 
@@ -124,9 +131,11 @@ def left_aside(steps: pd.DataFrame) -> str:
     "" if all.
     """
     part = longest_part(steps)
-    main = len(main_steps(steps))
-    few = main < len(_warm(part))
-    first = "" if few and pd.isna(part["whole_seconds"].iloc[0]) else without_first(steps)
+    warm = _warm(part)
+    main = len(_known_alike(warm))
+    few = main < len(warm)
+    untold = few and pd.isna(part["whole_seconds"].iloc[0])
+    first = "" if untold else _without_first(len(part) - len(warm))
     return f", {_WHOLE[main > 1]}" * few + (f", {first}" if first else "")
 
 

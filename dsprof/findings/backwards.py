@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.ranks import Straggler
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
@@ -71,7 +70,7 @@ def _backwards(facts: Facts) -> pd.Series[float]:
     """By step and rank; none of a log."""
     if not facts.run.is_recording:
         return pd.Series(0.0, _NONE)
-    phases = main_phases(facts.series, facts.run.phases)
+    phases = facts.series_phases
     phases = phases[phases["name"] == "backward"]
     counts: pd.Series[float] = phases.groupby(["step", "rank"])["count"].sum().astype(float)
     return counts[counts > 0]
@@ -79,6 +78,6 @@ def _backwards(facts: Facts) -> pd.Series[float]:
 
 def _computed(facts: Facts, late: Straggler) -> float:
     """Seconds that a late rank computes in a step."""
-    phases = main_phases(facts.series, facts.run.phases)
+    phases = facts.series_phases
     own = phases[phases["rank"].isin(late.group) & (phases["class"] == Class.COMPUTE)]
     return float(own.groupby(["step", "rank"])["self_seconds"].sum().mean())

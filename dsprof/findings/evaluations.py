@@ -145,7 +145,7 @@ def _waits(facts: Facts) -> pd.Series[float]:
 @once
 def _is_rare(facts: Facts) -> bool:
     """Whether a recording has what it calls evaluation, and less than half of its steps hold it."""
-    phases = main_phases(facts.steps, facts.run.phases)
+    phases = facts.phases
     held = facts.steps["step"].isin(phases.loc[phases["name"] == EVALUATION, "step"])
     return facts.run.is_recording and bool(held.any() and 2 * held.sum() < len(held))
 

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.evidence import row_evidence
@@ -130,7 +129,7 @@ def _both(facts: Facts) -> pd.DataFrame:
     least = within(facts.steps, least, *STEP)
     if least.empty:
         return least
-    phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
+    phases = facts.phases.astype({"name": "str"})
     return phases.merge(_least(least), on=[*STEP, "name"])
 
 

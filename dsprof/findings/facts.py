@@ -114,6 +114,16 @@ class Facts(Job):
         return steps if self.engine is None else steps[steps["engine"] == self.engine]
 
     @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Rows of `run.phases` of `steps`."""
+        return main_phases(self.steps, self.run.phases)
+
+    @cached_property
+    def series_phases(self) -> pd.DataFrame:
+        """Rows of `run.phases` of `series`."""
+        return main_phases(self.series, self.run.phases)
+
+    @cached_property
     def mean(self) -> Breakdown | None:
         """The average step; None if no step has a duration."""
         return breakdown_of(self.steps, self.run.phases)
@@ -331,9 +341,7 @@ class Facts(Job):
         """Phases with a rank, in steps that can be compared over time, or in all steps if none is
         timed.
         """
-        phases = self.run.phases
-        if len(self.series):
-            phases = main_phases(self.series, phases)
+        phases = self.series_phases if len(self.series) else self.run.phases
         return compared_steps(where(phases, phases["rank"].notna()))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import WAITING_EXPLAINS
@@ -45,7 +44,7 @@ def without_backward(facts: Facts, rows: npt.NDArray[np.intp]) -> str:
     gradients an evaluation looks so, and so do a loss of several batches and a search for one."""
     if not facts.run.is_recording or not is_only_forward(facts, rows):
         return ""
-    phases = main_phases(facts.series, facts.run.phases)
+    phases = facts.series_phases
     forwards, backwards = (
         phases[phases["name"] == name].groupby("step")["count"].mean().astype("float64")
         for name in ("forward", "backward")
@@ -67,7 +66,7 @@ def is_only_forward(facts: Facts, rows: npt.NDArray[np.intp]) -> bool:
     """Whether forward is most of what is longer in these steps, and grew far more than backward
     did: of a longer batch both take longer."""
     steps = facts.series
-    phases = main_phases(steps, facts.run.phases)
+    phases = facts.series_phases
     forward, inner, backward = (
         _grown_by(phases[phases["name"] == name], steps, rows)
         for name in ("forward", "backward_inner", "backward")

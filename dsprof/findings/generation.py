@@ -6,7 +6,6 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import shown
 from dsprof.findings.evidence import phase_evidence
@@ -119,7 +118,7 @@ def _rows(facts: Facts) -> pd.DataFrame:
 
 def _is_evaluation(facts: Facts) -> bool:
     """Whether most of it is in steps that hold a recorded evaluation."""
-    phases = main_phases(facts.steps, facts.run.phases)
+    phases = facts.phases
     evaluated = phases.loc[phases["name"] == EVALUATION, "step"]
     generated = phases[phases["name"].isin(GENERATE)]
     inside = generated["step"].isin(evaluated)

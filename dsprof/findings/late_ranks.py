@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
@@ -138,7 +137,7 @@ def proof_of(
 
     If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
-    rows = main_phases(facts.series, facts.run.phases)
+    rows = facts.series_phases
     name = late.phase or late.meeting
     there = rows["step"].between(late.first, late.last) & (rows["name"] == name)
     named = rows[there.fillna(value=False) & rows["rank"].notna()]

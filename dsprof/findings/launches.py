@@ -31,10 +31,10 @@ def slower_launch(facts: Facts) -> list[Finding]:
     A warning without a price: what else differs is not in the source.
     """
     rows = facts.own_steps
-    launches = [main_steps(rows[rows["segment"] == one]) for one in rows["segment"].unique()]
+    launches = rows["segment"].unique()
     if len(launches) < 2:
         return []
-    before, last = launches[-2:]
+    before, last = (main_steps(rows[rows["segment"] == one]) for one in launches[-2:])
     if min(len(before), len(last)) < EVIDENCE_STEPS or not _alike(facts, before, last):
         return []
     was, now = float(before["seconds"].median()), float(last["seconds"].median())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import known_by, main_phases, weights_of
+from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
@@ -313,16 +313,17 @@ def without_spikes(facts: Facts) -> Facts:
 def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
     """Seconds of steps without saving and evaluating, which have findings of their own, rows of
     those that stick out, and by how much."""
-    seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts, facts.series)
+    seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts)
     seconds -= evaluating_inside(facts, facts.series)
     rows = spikes(seconds, SPIKE_RATIO)
     return seconds, rows, excess(seconds, rows)
 
 
-def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
+def _saving(facts: Facts) -> Floats:
     """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
+    steps = facts.series
     saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
-    calls = calls_of_saves(main_phases(steps, facts.run.phases))
+    calls = calls_of_saves(facts.series_phases)
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
     inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
     return saving + inside + waiting(facts, steps) + saving_inside(facts, steps)

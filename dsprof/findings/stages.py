@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.schedule import last_backwards
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
@@ -167,7 +166,7 @@ def by_rank(facts: Facts, class_: Class, name: str = "") -> Numbers | None:
     """
     if not facts.layout.world_size:
         return None
-    phases = main_phases(facts.steps, facts.run.phases)
+    phases = facts.phases
     ranks = sorted(phases["rank"].dropna().unique())
     told = phases[(phases["class"] == class_) & (phases["name"].eq(name) if name else True)]
     own = told.groupby("rank")["self_seconds"].sum()

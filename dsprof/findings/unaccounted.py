@@ -7,7 +7,6 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
 from dsprof.findings.evaluations import evaluating
@@ -243,7 +242,8 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
     """Timers that hold compute and communication together."""
     assert facts.breakdown is not None
     table, hidden = facts.breakdown.phases, facts.hidden_communication
-    schedule = (table.index == SCHEDULE) & _schedule_is_whole(facts)
+    schedule = table.index == SCHEDULE
+    schedule &= bool(schedule.any()) and _schedule_is_whole(facts)
     if hidden is None:
         return table[schedule]
     if hidden in (NO_COMMUNICATION, RANKS_UNTOLD):
@@ -259,7 +259,7 @@ _SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange
 
 def _schedule_is_whole(facts: Facts) -> bool:
     """Whether no timer divides the schedule: neither compute nor waiting is timed inside it."""
-    phases = main_phases(facts.steps, facts.run.phases)
+    phases = facts.phases
     inside = phases[phases["parent"].eq(SCHEDULE).to_numpy(bool, na_value=False)]
     return not (inside["mixed"] | inside["class"].isin([Class.COMPUTE, Class.WAIT])).any()
 
