@@ -64,7 +64,7 @@ def _often(facts: Facts, times: int) -> bool:
     A few invalidations are normal, however few steps there are: in the first steps, an evaluation,
     an unusual batch.
     """
-    return times >= max(PREFETCH_BROKEN_LEAST, PREFETCH_BROKEN * steps_made(facts))
+    return times >= PREFETCH_BROKEN_LEAST and times >= PREFETCH_BROKEN * steps_made(facts)
 
 
 def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:

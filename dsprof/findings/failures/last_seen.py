@@ -27,20 +27,19 @@ def last_seen(facts: Facts, absent: pd.DataFrame) -> str:
     if len(absent) > 1 or rank is None or step is None:
         return ""
     known = facts.run.steps[facts.run.steps["segment"] == row["segment"]]
-    last_ones = known.groupby("engine")["step"].max().astype("int64").to_dict() or {0: step}
+    reached = known.groupby("engine")["step"].max().astype("int64").to_dict() or {0: step}
     steps = [
-        (whole(row["segment"]) or 0, engine, last)
-        for engine, reached in last_ones.items()
-        for last in sorted({step, step + 1, reached, reached + 1})
+        (whole(row["segment"]) or 0, engine, number)
+        for engine, last_one in reached.items()
+        for number in sorted({step, step + 1, last_one, last_one + 1})
     ]
     rows = facts.run.moments(pd.DataFrame(steps, columns=list(STEP)), {rank}, outer=True)
     rows = rows[rows["what"].isin([WHOLE, PHASE]) & rows["seconds"].notna()]
     if rows.empty:
         return ""
-    last = (
-        rows.assign(end=ends(rows)).sort_values(["end", "what"]).iloc[-1]
-    )  # a step behind its phases
-    of_step = f"step {last['step']:,}" + f" of engine {last['engine']}" * (len(last_ones) > 1)
+    rows = rows.assign(end=ends(rows))
+    last = rows.sort_values(["end", "what"]).iloc[-1]  # a step behind its phases
+    of_step = f"step {last['step']:,}" + f" of engine {last['engine']}" * (len(reached) > 1)
     what = of_step if last["what"] == WHOLE else f"{last['path']} in {of_step}"
     told = last_launch(facts.run)
     fatal = told["severity"].eq(Severity.CRITICAL) & ~told["kind"].isin(HANG)
