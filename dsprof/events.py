@@ -119,6 +119,8 @@ METRICS: Final = {
     "mfu": "model FLOPs utilisation, percent",
     "max_reserved_percent": "the same line's max_reserved as a part of the device's memory",
     "out_of_memory_message": "a sentence of PyTorch's message, where each stands in a line",
+    "hccl_suspect": "a device that HCCL's heartbeats name as the likely cause, and why",
+    "no_checkpoint": "the file that DeepSpeed did not find where it was to load a checkpoint",
     "called_from": "where in its code a rank had called what timed out (column text)",
     "raised_in_setup": "the function of a traceback in which DeepSpeed sets up model or optimizer",
     "raised_in_step": "1 for a traceback that passes through a call of some step()",

@@ -33,7 +33,7 @@ from dsprof.findings.failures.exceptions import OTHER_LOGS
 from dsprof.findings.failures.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
 from dsprof.findings.failures.oom import for_host_memory
-from dsprof.findings.failures.quotes import quoted_in_title
+from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.failures.stood import said_of_dead
 from dsprof.findings.finding import Finding
 from dsprof.run.harmless import OVER
@@ -63,6 +63,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + _message(row, text),
             summary=said_among_others(facts.run, row)
             + said_if_over(facts, row)
+            + _said_of_checkpoint(facts, row)
             + _of_signal(row, signal)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)
@@ -130,6 +131,17 @@ def _store_lost(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _said_of_checkpoint(facts: Facts, row: pd.Series[Any]) -> str:
+    """That DeepSpeed had found no checkpoint to load, where nothing was trained since."""
+    told = facts.run.told
+    mine = told[(told["segment"] == row["segment"]) & (told["source"] == row["source"])]
+    missed = mine[among(mine["name"], ["no_checkpoint"]) & (mine["line"] < row["line"])]
+    if row["kind"] != "exception" or missed.empty or pd.notna(row["step"]):
+        return ""
+    path = quoted(missed.iloc[-1]["text"], 200)
+    return f" DeepSpeed had found no checkpoint to load before it: there is no {path}."
 
 
 def _message(row: pd.Series[Any], text: str) -> str:

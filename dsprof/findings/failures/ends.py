@@ -75,6 +75,8 @@ _CLOSER: Final = {
     ("port-in-use", "HCCL: "): "could not open a port of HCCL: it is taken",
     ("exception", "ing ncclUniqueId from ["): "got no answer of the rank that starts NCCL",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
+    ("exception", "The model is not runnable with DeepSpeed"): "could not run what it was to tune",
+    ("exception", "No optimal "): "found nothing that runs to tune",
     ("exception", BREAKS_OFF): "met an exception",
     ("exception", "Assertion `"): "failed an assertion",
     ("exception", " by GPU node-"): "was ended by its GPU's runtime",
@@ -89,8 +91,12 @@ _MEANT: Final = {one.value: one.name for one in map(signal.Signals, (4, 6, 7, 8,
 
 _SSH: Final = 255  #: what ssh exits with when it fails itself; else the command's code
 
-#: What torchrun says of itself, and not of a rank: its exceptions, and a signal that it was sent.
-_OF_LAUNCHER: Final = ("torch.distributed.elastic.", "got signal ")
+#: What a launcher says of itself, and not of a rank: torchrun's exceptions, and a signal that it
+#: was sent; DeepSpeed's, where it tunes.
+_OF_LAUNCHER: Final = (
+    "torch.distributed.elastic.", "got signal ", "The model is not runnable with DeepSpeed",
+    "No optimal DeepSpeed configuration", "No optimal setup",
+)  # fmt: skip
 
 _STOPPED: Final = "was stopped by SIGINT (Ctrl-C)"
 

@@ -29,7 +29,15 @@ _HCCL_RESULT: Final = re.compile(r"HCCL function error: .{1,200}error code is (\
 
 #: What torch_npu's functions return, as the lines below them explain it.
 _NPU: Final = {
+    "507014": "an AI core did not end in time",
+    "507015": "an AI core met an error",
+    "507018": "an AI CPU met an error",
+    "507034": "a vector core did not end in time",
+    "507035": "a vector core met an error",
     "507046": "what was queued on the device did not end in time, as when it waits for a peer",
+    "507053": "its memory had an error",
+    "507054": "its memory had an error that ECC could not correct",
+    "507056": "a link between devices failed",
 }
 _NPU_RESULT: Final = re.compile(r"NPU (?:function )?error.{1,120}error code is (\d{6})\b")
 

@@ -280,6 +280,18 @@ _BY_TEXT: Final = {
         "those that the checkpoint was written with",
         "names or shapes of its tensors differ: the lines below the message list them",
     ),
+    "The model is not runnable with DeepSpeed": Advice(
+        "stderr.log in autotuning_results/profile_model_info",
+        "",
+        "look for the first error there",
+        "the autotuner runs the model as a job of its own, and shows a piece of its error",
+    ),
+    "No optimal ": Advice(
+        "stderr.log in the folders of autotuning_results",
+        "",
+        "look for the first error there",
+        "the autotuner's experiments are jobs of their own",
+    ),
     "ing ncclUniqueId from [": Advice(
         "log of rank 0",
         "",

@@ -32,6 +32,7 @@ from dsprof.findings.failures.ends import (
     when,
     why_untold,
 )
+from dsprof.findings.failures.heartbeats import OF_NAMED, named_by_heartbeats
 from dsprof.findings.failures.lingering import at_exit, said_if_over
 from dsprof.findings.failures.mismatched import ALIKE, mismatch
 from dsprof.findings.failures.quotes import quoted
@@ -159,8 +160,12 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         return _all_waited(facts, row, rows)
     missing = rank_missing(facts, waiting) if behind is None and more_failed(facts, rows) else None
     inside = in_operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
+    untold = absent.empty and behind is None and missing is None
+    named, said_of_named, proof = named_by_heartbeats(facts, row) if untold else ("", "", ())
     blame = (
-        f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
+        f"{said_of_named} Medium confidence: it is what HCCL takes for the likeliest cause."
+        if named
+        else f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
         "been ended before it could."
         if missing is not None
         else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
@@ -181,18 +186,23 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         title=(f"A collective timed out{inside}" if absent.empty else hung)
         + when(row)
         + who_and_where(facts, absent)
-        + f": rank {behind} did not arrive" * (absent.empty and behind is not None),
+        + f": rank {behind} did not arrive" * (absent.empty and behind is not None)
+        + f": HCCL names {named}" * bool(named),
         summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
         f"{said_of_callers(callers(facts, rows))} {blame}{traces}{_FIRST * first}"
         if absent.empty
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
-        evidence=_lines(rows),
+        evidence=_lines(rows) + proof,
         advice=(*(nccl_debug(facts, _PATHS) or _of_links(facts)), _OF_PREPARING)
         if first
         else (
-            *((_more_of(facts, rows),) if absent.empty else advice_on(facts, absent)),
+            *(
+                (OF_NAMED if named else _more_of(facts, rows),)
+                if absent.empty
+                else advice_on(facts, absent)
+            ),
             *((LEAVES,) if traces else ()),
             *((ALIKE,) if not is_outside(facts, absent) else ()),
         ),

@@ -633,3 +633,31 @@ def test_of_what_failed_behind_training_it_is_said_that_training_was_over(
     assert told not in one(run_of_text(said, _OVER), rule).summary
     again = "{'loss': 1.25, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
     assert told not in one(run_of_text(_OVER, again, said), rule).summary
+
+
+def test_an_autotuner_whose_experiments_fail_sends_to_their_own_logs() -> None:
+    head = "[2026-03-02 13:51:46,927] [ERROR] [autotuner.py:699:model_info_profile_run] "
+    said = f"{head}The model is not runnable with DeepSpeed with error = (a\n"
+    found = one(run_of_text(said), "rank-died")
+    assert found.title.startswith("The launcher could not run what it was to tune: The model is")
+    assert found.advice[0].setting == "stderr.log in autotuning_results/profile_model_info"
+    none = "No optimal DeepSpeed configuration found by autotuning.\n"
+    found = one(run_of_text(none), "rank-died")
+    assert found.title.startswith("The launcher found nothing that runs to tune: No optimal")
+    assert found.advice[0].setting == "stderr.log in the folders of autotuning_results"
+
+
+def test_a_checkpoint_that_was_not_there_is_told_of_what_failed_behind_it() -> None:
+    missed = (
+        "[2026-03-02 10:12:15,570] [WARNING] [engine.py:2841:load_checkpoint] Unable to find "
+        "latest file at /out/latest, if trying to load latest checkpoint please ensure this file "
+        "exists or pass an explicit checkpoint tag when loading a checkpoint.\n"
+    )
+    failed = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\n'
+    failed += "AssertionError: no state\n"
+    told = "DeepSpeed had found no checkpoint to load before it: there is no /out/latest."
+    assert told in one(run_of_text(missed, failed), "rank-died").summary
+    assert told not in one(run_of_text(failed, missed), "rank-died").summary
+    step = "[2026-03-02 10:13:15,570] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, "
+    step += "lr=[1e-05], mom=[(0.9, 0.95)]\n"
+    assert told not in one(run_of_text(missed, step, failed), "rank-died").summary

@@ -13,6 +13,12 @@ def test_what_hccl_returned_is_told_in_words() -> None:
     assert "HCCL's code" not in unknown.summary
 
 
+def test_what_torch_npu_returned_is_told_in_words() -> None:
+    text = "ACL stream synchronize failed. NPU function error: x, error code is 507035"
+    found = one(run_of([problem("exception", text, rank=0)]), "rank-died")
+    assert found.summary.endswith(" torch_npu's code 507035: a vector core met an error.")
+
+
 def test_what_nvidias_driver_reports_of_a_gpu_is_told_in_words() -> None:
     text = "Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus"
     found = one(run_of([problem("gpu-lost", text, host="node7", step=40)]), "rank-died")

@@ -19,6 +19,7 @@ from tests.findings.plants import (
     run_of,
     steps,
 )
+from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 from tests.run.test_unclosed import LATER, ended, inside, process
 from tests.run.test_unclosed import run_of as recorded
@@ -303,3 +304,36 @@ def test_a_rank_that_waited_too_long_over_gloo_did_not_die_of_it() -> None:
     assert found[0].title == "A collective timed out after step 20"
     assert found[0].ranks == ()
     assert "unequally many batches" in found[0].summary
+
+
+_EI0002 = """\
+EI0002: [PID: 29] 2026-10-11-15:09:34 The wait execution of the Notify register times out. Reason: \
+The Notify register has not received the Notify record from remote rank [unknown].
+"""
+_SUSPECT = (
+    "    Cluster Exception Location[IP/ID]:[10.0.0.7/{}], Arrival Time:[Sun Oct 11 15:08:04 2026], "
+    "Discoverer:[10.0.0.7/0], ExceptionType:[{} Occurred], Possible Reason:1. Process has exited\n"
+)
+
+
+def test_a_timeout_of_ascend_names_the_device_that_hccls_heartbeats_name() -> None:
+    found = one(run_of_text(_EI0002, _SUSPECT.format(3, "Heartbeat Lost")), "hang")
+    assert found.title == "A collective timed out: HCCL names device 3 on 10.0.0.7"
+    assert "none of its heartbeats came for 30 s" in found.summary
+    assert "device 3 on 10.0.0.7: Heartbeat Lost Occurred" in found.evidence[1].text
+    assert found.advice[0].setting == "log of that process, dmesg on its host"
+
+
+def test_of_many_devices_that_hccl_names_some_are_told() -> None:
+    suspects = [_SUSPECT.format(device, "Stuck") for device in (1, 2, 2, 4, 5)]
+    found = one(run_of_text(_EI0002, *suspects), "hang")
+    few = "device 1 on 10.0.0.7, device 2 on 10.0.0.7, device 4 on 10.0.0.7"
+    assert found.title.endswith(f": HCCL names {few} and others")
+    assert "its process was there, and stood still" in found.summary
+
+
+def test_a_device_that_hccl_names_comes_behind_a_rank_that_is_known_to_be_missing() -> None:
+    rows = [metric("hccl_suspect", None, None, text="device 3 on 10.0.0.7: Stuck Occurred")]
+    found = one(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 879), *rows]), "hang")
+    assert found.ranks == (1,)
+    assert "HCCL" not in found.title
