@@ -185,6 +185,12 @@ _BY_KIND_AND_TEXT: Final = {
         "the environment of the job (module load, conda activate, srun --export)",
         "Slurm did not find the program that it was told to run",
     ),
+    ("exit", "Error executing job with"): Advice(
+        "stderr of that process",
+        "",
+        "look for the traceback",
+        "Hydra raises the error behind this line",
+    ),
     ("exit", "Back-off restarting"): Advice(
         "kubectl logs --previous",
         "",

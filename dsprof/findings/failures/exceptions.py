@@ -280,6 +280,9 @@ _BY_TEXT: Final = {
         "those that the checkpoint was written with",
         "names or shapes of its tensors differ: the lines below the message list them",
     ),
+    "Error locating target '": Advice(
+        "HYDRA_FULL_ERROR", "", "1, for one run", "shows what failed while it was imported"
+    ),
     "The model is not runnable with DeepSpeed": Advice(
         "stderr.log in autotuning_results/profile_model_info",
         "",

@@ -462,3 +462,24 @@ def test_a_full_dev_shm_is_no_full_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", sorted(ends.ENDED))
 def test_every_cure_says_why(kind: str) -> None:
     assert all(advice.why for advice in cures(kind, ""))
+
+
+_OF_HYDRA = "Error executing job with overrides: ['model=tiny']\n"
+
+
+def test_an_error_that_hydra_tells_without_its_traceback_is_read() -> None:
+    said = "Error in call to target 'tiny.Shards':\nTypeError('no such folder')\nfull_key: data\n"
+    found = one(run_of_text(_OF_HYDRA, said), "rank-died")
+    assert found.title == "A process ended with an exception: TypeError('no such folder')"
+    said = "Error locating target 'tiny.Model', set env var HYDRA_FULL_ERROR=1 to see more.\n"
+    found = one(run_of_text(_OF_HYDRA, said), "rank-died")
+    assert found.title.endswith(": Error locating target 'tiny.Model'")
+    assert found.advice[0].setting == "HYDRA_FULL_ERROR"
+
+
+def test_hydras_word_of_an_error_is_the_failure_only_where_nothing_else_is_told() -> None:
+    found = one(run_of_text(_OF_HYDRA), "rank-died")
+    assert found.title == "A process exited with an error: Error executing job with overrides"
+    assert found.advice[0].setting == "stderr of that process"
+    lines = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\nKeyError: 1\n'
+    assert one(run_of_text(_OF_HYDRA, lines), "rank-died").title.endswith(": KeyError: 1")
