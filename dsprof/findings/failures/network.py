@@ -69,16 +69,21 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
 
 
 def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
-    """NCCL's warnings of a link that failed, which ended no process that this source shows."""
+    """NCCL's warnings of a link that failed, which ended no process that this source shows; no more
+    than a warning where training went on behind all of them, or they are of earlier launches.
+    """
+    over = bool((rows["segment"] < facts.run.told["segment"].max()).all())
+    survived = bool(rows["survived"].all())
     queues = rows["text"].astype("str").str.contains(FLUSHED)
     flushed = bool(queues.all())
     first = str((rows if flushed else rows[~queues])["text"].iloc[0])
     told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
-        severity=Severity.CRITICAL,
+        severity=Severity.WARNING if over or survived else Severity.CRITICAL,
         title="NCCL reports a queue that an earlier error had closed" if flushed else _BROKEN_LINK,
         summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
+        + (" That was in an earlier launch." if over else " Training went on." * survived)
         + " The error that came before is not among NCCL's lines here." * flushed
         + code_meant(first),
         evidence=_evidence(rows),

@@ -13,6 +13,7 @@ from tests.findings.plants import (
     WELL,
     Row,
     config,
+    metric,
     one,
     problem,
     rules,
@@ -92,6 +93,19 @@ def test_a_queue_that_an_earlier_error_closed_is_not_called_a_broken_link(tmp_pa
     )
     died = one(load(log), "rank-died")
     assert died.title.startswith("A process lost its connection to a peer: ncclRemoteError")
+
+
+def test_a_broken_link_that_training_is_past_is_a_warning() -> None:
+    broken = problem("network-error", GONE, pattern="nccl.warn_network")
+    steps = [metric("step_seconds", step, 1.0) for step in range(1, 6)]
+    found = one(run_of([*steps[:3], broken, *steps[3:]]), "network-fallback")
+    assert found.severity is Severity.WARNING
+    assert "did not arrive. Training went on." in found.summary
+    assert one(run_of([*steps, broken]), "network-fallback").severity is Severity.CRITICAL
+    again = [row | {"segment": 1} for row in steps]
+    found = one(run_of([*steps, broken, *again]), "network-fallback")
+    assert found.severity is Severity.WARNING
+    assert "did not arrive. That was in an earlier launch." in found.summary
 
 
 def test_a_broken_link_that_ends_nobody_is_no_death_and_says_nothing_of_sockets(
