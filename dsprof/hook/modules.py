@@ -24,15 +24,16 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     held_if_compiled(patches)
     inner = getattr(model, "_orig_mod", model)  # the model inside a compiled one
     names = {kind.__name__ for kind in type(inner).__mro__}
-    if "DistributedDataParallel" in names:
-        reducer = Reducer(inner, parts, backward)
+    wrapped = sizes.wrapped_in(inner)
+    if sizes.wrapper_of(wrapped) == "DDP":
+        reducer = Reducer(wrapped, parts, backward)
         parts.returned, parts.backward_begins = reducer.watch, reducer.begins_at
         parts.forward(model, _entry(model))
     elif "LightningModule" in names:  # Lightning calls this and not `forward` if nothing wraps it
         parts.forward(model.trainer.strategy, "training_step")
     else:
         parts.forward(model, _entry(model))
-    sizes.tell(inner, parts)
+    sizes.tell(wrapped, parts)
     parts.model = weakref.ref(model)
     backward.add(parts)
     parts.steps = Steps(parts, _unwrapped(optimizer))

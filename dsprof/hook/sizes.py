@@ -39,6 +39,18 @@ def wrapper_of(model: Any) -> str | None:
     return next((_WRAPPERS[kind] for kind in kinds if kind in _WRAPPERS), None)
 
 
+def wrapped_in(model: Any) -> Any:
+    """The model, or what is wrapped inside it and holds all its parameters, as the network in a
+    LightningModule is.
+    """
+    if wrapper_of(model):
+        return model
+    held = {id(one) for one in model.parameters()}
+    inner = (part for part in model.modules() if wrapper_of(part))
+    whole = (part for part in inner if held == {id(one) for one in part.parameters()})
+    return next(whole, model)
+
+
 def sizes_of(model: Any, world: int) -> dict[str, int]:
     """Sizes by their names in `events.CONFIG`; unknown ones are absent."""
     kinds = {kind.__name__ for kind in type(model).__mro__}

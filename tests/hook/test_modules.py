@@ -14,7 +14,15 @@ from tests.hook.rows import Rows, folder
 
 JOB = ("modules",)
 STEPS, LATE = 5, 0.03
-KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
+KINDS = (
+    "ddp",
+    "ddp of an object",
+    "ddp with buffers",
+    "ddp inside",
+    "fsdp2",
+    "tensor parallel",
+    "plain",
+)
 
 #: Our names of operations, and what gloo makes of them.
 FLIGHT = {
@@ -74,7 +82,7 @@ def test_collectives_are_counted_as_the_flight_recorder_counts_them(
         assert rank.unseen == (unseen if "collectives_issued" in rank.config else 0)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "ddp of an object"])
+@pytest.mark.parametrize("kind", ["ddp", "ddp of an object", "ddp inside"])
 def test_the_gradients_ddp_exchanges_are_of_the_models_size(rows: list[Rows], kind: str) -> None:
     parameters = 6 * (1024 * 1024 + 1024) + 1025
     for rank in rows:

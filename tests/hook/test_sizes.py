@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsprof.hook.sizes import parameters_of, sizes_of, wrapper_of
+from dsprof.hook.sizes import parameters_of, sizes_of, wrapped_in, wrapper_of
 
 WHOLE = {"parameters": 12, "data_parallel_size": 4}
 
@@ -34,9 +34,13 @@ class Model:
         self.parameters_to_ignore: set[str] = set()
         self.process_group = Mesh(4)
         self._parameters = parameters
+        self.parts: tuple[Model, ...] = ()
 
     def parameters(self) -> tuple[Parameter, ...]:
         return self._parameters
+
+    def modules(self) -> tuple[Model, ...]:
+        return (self, *self.parts)
 
 
 class DistributedDataParallel(Model): ...
@@ -59,6 +63,17 @@ def test_what_wraps_a_model_is_named_by_its_class() -> None:
     assert wrapper_of(DistributedDataParallel()) == "DDP"
     assert wrapper_of(sharded(Mesh(4))) == "FSDP2"
     assert wrapper_of(Model()) is None
+
+
+def test_what_is_wrapped_inside_of_a_model_is_the_model_if_it_holds_all_of_it() -> None:
+    """A LightningModule is not sharded itself: the network in it is."""
+    one, other = Parameter(), Parameter()
+    network, layer, module = FSDPModule(one, other), FSDPModule(one), Model(one, other)
+    module.parts = (network, layer)
+    assert wrapped_in(module) is network
+    assert wrapped_in(network) is network
+    module.parts = (layer,)
+    assert wrapped_in(module) is module
 
 
 def test_ranks_beside_those_that_hold_a_model_may_hold_other_parts_of_it() -> None:

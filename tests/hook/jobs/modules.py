@@ -25,7 +25,15 @@ except ImportError:
 STEPS = 5
 WIDE = 1024
 LATE = 0.03  # seconds
-KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
+KINDS = (
+    "ddp",
+    "ddp of an object",
+    "ddp with buffers",
+    "ddp inside",
+    "fsdp2",
+    "tensor parallel",
+    "plain",
+)
 BY_FUNCTION = ("ddp of an object", "plain")  # backward is `torch.autograd.backward` of a list
 
 
@@ -54,8 +62,9 @@ def wide(kind: str) -> nn.Module:
         return DistributedDataParallel(Holding(net))
     if kind == "ddp with buffers":
         return DistributedDataParallel(nn.Sequential(net, nn.BatchNorm1d(1)))
-    if kind == "ddp":
-        return DistributedDataParallel(net)
+    if kind in ("ddp", "ddp inside"):
+        wrapped = DistributedDataParallel(net)
+        return wrapped if kind == "ddp" else nn.Sequential(wrapped)
     if kind == "fsdp2":
         for layer in net:
             if isinstance(layer, nn.Linear):
