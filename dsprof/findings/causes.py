@@ -185,10 +185,10 @@ def _uneven_part(
     why = "all ranks wait for the longest batch, the slowest read or the busiest host of a step"
     return Cause(
         "Where ranks meet, the one that comes last is held up least, and the mean rank "
-        f"{format_seconds(found.seconds)} per step longer. At least that much is uneven work, "
-        f"whichever rank has more of it.{where}",
-        title=f", at least {format_share(found.seconds / seconds)} of it because their work is "
-        "uneven",
+        f"{format_seconds(found.seconds)} per step longer. At least that much is waiting for "
+        f"whichever takes longer: its work is more, or its host is busier.{where}",
+        title=f", at least {format_share(found.seconds / seconds)} of it because they take "
+        "unequally long",
         advice=(Advice(f"the ranks' work in {found.phase or 'a step'}", "", "even it out", why),),
     )
 

@@ -417,8 +417,8 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
     assert silent(run, "straggler-rank")
     found = one(run, "communication-bound")
     assert found.title == (
-        "25 % of a step is communication between ranks, at least 80 % of it because their work is "
-        "uneven"
+        "25 % of a step is communication between ranks, at least 80 % of it because they take "
+        "unequally long"
     )
     assert "the mean rank 20.0 ms per step longer" in found.summary
     assert "Most of what the rank that comes last does longer is forward." in found.summary
@@ -430,12 +430,10 @@ def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: 
     """In each step one rank computes 20 ms longer: the mean rank waits 10 beside 12 of transfer."""
     found = one(uneven(tmp_path, 20, transfer=12), "communication-bound")
     assert found.title == (
-        "22 % of a step is communication between ranks, at least 45 % of it because their work is "
-        "uneven"
+        "22 % of a step is communication between ranks, at least 45 % of it because they take "
+        "unequally long"
     )
-    assert (
-        "the mean rank 10.0 ms per step longer. At least that much is uneven work" in found.summary
-    )
+    assert "the mean rank 10.0 ms per step longer. At least that much is waiting" in found.summary
     assert "In the rest, bandwidth, many small messages and more of such waiting cannot" in (
         found.summary
     )
@@ -471,7 +469,7 @@ def test_what_ranks_wait_for_each_other_in_gathers_is_uneven_work_and_no_gatheri
     found = one(run, "communication-bound")
     assert found.title == (
         "20 % of a step is communication between ranks apart from gathering parameters, at least "
-        "100 % of it because their work is uneven"
+        "100 % of it because they take unequally long"
     )
 
 
