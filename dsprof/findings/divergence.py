@@ -24,6 +24,11 @@ _GO_BACK: Final = (
     ),
 )
 
+_AGAINST: Final = (
+    "Several models train here. If one trains against the other, as in a GAN, its loss may rise "
+    "without harm: low confidence."
+)
+
 
 def loss_diverged(facts: Facts) -> list[Finding] | str:
     """From some step on every loss stands far above what had been reached."""
@@ -49,23 +54,25 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
         return []
     first, since = int(rows["step"].iloc[start]), loss[start:]
     sure, learnt = len(since) >= LOST_RECORDS, _STEADY * loss[:start].min() < loss[0]
+    alone = facts.run.steps["engine"].nunique() < 2
+    lost = "lost what it had learnt." if learnt else "had learnt next to nothing before."
     return [
         Finding(
             rule="loss-diverged",
-            severity=Severity.CRITICAL if sure else Severity.WARNING,
+            severity=Severity.CRITICAL if sure and alone else Severity.WARNING,
             title=title.format(first),
             summary=f"The lowest of the {len(since):,} losses printed from step {first:,} on, to "
-            f"the end, is {since.min():.4g}: training "
-            + ("lost what it had learnt." if learnt else "had learnt next to nothing before.")
+            f"the end, is {since.min():.4g}"
+            + (f": training {lost}" if alone else f". {_AGAINST}")
             + ("" if sure else " Medium confidence: they are few, and it may recover."),
             steps=(first, int(rows["step"].iloc[-1])),
             evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in shown),
             advice=(
-                *(_GO_BACK if learnt else ()),
+                *(_GO_BACK if learnt and alone else ()),
                 Advice("learning rate, warm-up", "", "lower, longer", "the usual cause"),
                 *clipping(facts, "keeps a single batch from causing it"),
             ),
-            confidence="high" if sure else "medium",
+            confidence="low" if not alone else "high" if sure else "medium",
         )
     ]
 

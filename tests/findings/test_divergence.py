@@ -84,6 +84,18 @@ def test_the_losses_of_two_engines_are_not_one_that_rises() -> None:
     assert silent(run_of(rows), RULE)
 
 
+def test_a_loss_of_models_that_may_train_against_each_other_is_no_more_than_a_warning() -> None:
+    rows = [
+        metric("loss", s, (9.0 if s > 40 else 1.0) + s / 1000 if e == 0 else 2.0, engine=e)
+        for s in range(1, 61)
+        for e in (0, 1)
+    ]
+    found = one(run_of(rows), "loss-diverged")
+    assert (found.severity, found.confidence) == (Severity.WARNING, "low")
+    assert "If one trains against the other, as in a GAN, its loss may rise" in found.summary
+    assert "checkpoint to go on from" not in [advice.setting for advice in found.advice]
+
+
 def test_the_loss_of_a_policy_that_is_trained_for_its_reward_is_not_judged() -> None:
     losses = [metric("loss", step, 0.01 if step < 30 else 0.4) for step in range(1, 60)]
     assert one(run_of(losses), RULE)
