@@ -13,7 +13,8 @@
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
 # They wait a third of their time, so three workers keep two cores busy. pip compiles on one core,
-# including modules that nobody imports; compileall uses all cores and skips packages' own tests.
+# including modules that nobody imports; compileall uses all cores and skips packages' own tests
+# and those of which few modules are imported.
 
 PYTHON  ?= python3
 WORKERS ?= 3
@@ -24,7 +25,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary \
 	--no-compile
 comma   := ,
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models)/' .venv/lib || true
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/' .venv/lib || true
 
 .PHONY: demo test attach check fmt bench truth corpus
 

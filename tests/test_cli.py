@@ -231,8 +231,15 @@ def test_an_absurd_timer_is_dropped_not_fatal(cli: Dsprof, tmp_path: Path, numbe
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("columns", ["20", "40", "200"])
-@pytest.mark.parametrize("terminal", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    ("columns", "terminal"),
+    [
+        ("20", {"LC_ALL": "C"}),
+        ("20", {"PYTHONIOENCODING": "ascii"}),
+        ("40", {"LC_ALL": "C"}),
+        ("200", {"PYTHONIOENCODING": "ascii"}),
+    ],
+)
 def test_a_narrow_terminal_cuts_no_number(columns: str, terminal: dict[str, str]) -> None:
     log = SAMPLES / "zero3_0.19.8.log"
     out = shell(f"dsprof report {log}", COLUMNS=columns, TERM="dumb", **terminal).stdout
