@@ -13,8 +13,8 @@
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
 # They wait a third of their time, so three workers keep two cores busy. pip compiles on one core,
-# including modules that nobody imports; compileall uses all cores and skips packages' own tests
-# and those of which few modules are imported.
+# including modules that nobody imports; compileall uses all cores and skips packages' own tests,
+# and packages of which hardly a module is imported.
 
 PYTHON  ?= python3
 WORKERS ?= 3

@@ -166,7 +166,7 @@ RuntimeError: Error building extension 'cpu_adam'
 Traceback (most recent call last):
   File "train.py", line 478, in <module>
     main()
-ImportError: /root/.cache/torch_extensions/py310_cu118/cpu_adam/cpu_adam.so: cannot open shared \
+ImportError: /home/u/.cache/torch_extensions/py310_cu118/cpu_adam/cpu_adam.so: cannot open shared \
 object file: No such file or directory
 """
 
