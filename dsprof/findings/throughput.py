@@ -22,6 +22,7 @@ from dsprof.findings.proofs import step_proof
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
+    MUCH_SLOWER,
     SLOWDOWN_BEGUN,
     SLOWDOWN_CHANCE,
     SLOWDOWN_CRITICAL,
@@ -113,6 +114,11 @@ class _Rise:
         """Whether both levels are long."""
         return min(self.before.stop - self.before.start, self.many) >= EVIDENCE_STEPS
 
+    @property
+    def critical(self) -> float:
+        """How much higher it must be; a few steps may be over soon, and have cost little."""
+        return SLOWDOWN_CRITICAL if self.many >= EVIDENCE_STEPS else MUCH_SLOWER - 1
+
 
 def _within(facts: Facts) -> list[Finding] | str:
     """Of one launch.
@@ -133,7 +139,7 @@ def _within(facts: Facts) -> list[Finding] | str:
     cost = float((_without_spikes(seconds, after.start, stop) - meant[after.start : stop]).sum())
     cost /= len(steps)
     severity = (
-        grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+        grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, rise.critical)
         if stop == len(steps)
         else grade(cost / float(seconds.mean()), SPIKES_WARNING, SPIKES_CRITICAL)
     )

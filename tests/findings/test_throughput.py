@@ -64,6 +64,16 @@ def test_a_slowdown_by_a_third_is_critical() -> None:
     assert one(run_with(seconds), "slowdown").severity is Severity.CRITICAL
 
 
+@pytest.mark.parametrize(("times", "severity"), [(1.4, Severity.WARNING), (3.2, Severity.CRITICAL)])
+def test_of_a_slowdown_in_the_last_few_steps_only_a_great_one_is_critical(
+    times: float, severity: Severity
+) -> None:
+    seconds = noisy(200, seed=2, spread=0.01)
+    seconds[185:] *= times
+    found = slowdown(Facts(run_with(seconds)))
+    assert [finding.severity for finding in found if isinstance(finding, Finding)] == [severity]
+
+
 def test_a_slowdown_that_ends_says_when() -> None:
     seconds = noisy(1_000, seed=3)
     seconds[300:500] *= 1.5
