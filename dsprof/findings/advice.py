@@ -147,14 +147,19 @@ def more_micro_batches(facts: Facts, why: str) -> Advice:
     )
 
 
-def half_micro_batch(facts: Facts) -> tuple[Advice, ...]:
-    """A smaller micro-batch, unless it is one sample already."""
+def smaller_micro_batch(facts: Facts) -> tuple[Advice, ...]:
+    """The next smaller micro-batch that can make up the same batch, unless it is one sample."""
     key = "train_micro_batch_size_per_gpu"
-    micro = facts.setting(key) or facts.run.config.get("micro_batch_size")
-    why = "twice the gradient_accumulation_steps keep the batch"
-    if not isinstance(micro, int | float):
-        return (Advice(key, "", "smaller", why),)
-    return (Advice(key, str(int(micro)), str(int(micro) // 2), why),) if micro > 1 else ()
+    told = facts.setting(key) or facts.run.config.get("micro_batch_size")
+    keep = "the gradient_accumulation_steps keep the batch"
+    if not isinstance(told, int | float):
+        return (Advice(key, "", "smaller", f"twice {keep}"),)
+    micro = int(told)
+    parts = next((parts for parts in range(2, micro + 1) if micro % parts == 0), None)
+    if parts is None:
+        return ()
+    times = "twice" if parts == 2 else f"{parts} times"
+    return (Advice(key, str(micro), str(micro // parts), f"{times} {keep}"),)
 
 
 def higher_stage(facts: Facts) -> tuple[Advice, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.findings.advice import FRAGMENTS, half_micro_batch
+from dsprof.findings.advice import FRAGMENTS, smaller_micro_batch
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import SLOWDOWN_WARNING, SPIKES_ABOVE_CHANCE, WAITING_EXPLAINS
@@ -90,7 +90,7 @@ def flushed_in(facts: Facts, steps: pd.DataFrame, longer: Rows) -> str:
 def less_memory(facts: Facts) -> tuple[Advice, ...]:
     """What leaves the allocator room."""
     return (
-        *half_micro_batch(facts),
+        *smaller_micro_batch(facts),
         FRAGMENTS,
         Advice(
             "get_accelerator().empty_cache()",

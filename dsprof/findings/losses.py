@@ -237,7 +237,7 @@ def _not_a_number(
             f"That holds for {format_count(steps.nunique())} of the printed steps; later ones are "
             "finite again."
             if recovered
-            else _goes_on(end)
+            else _goes_on(end, said)
         ),
         steps=None if first is None else (first, int(steps.max())),
         evidence=tuple(
@@ -263,7 +263,7 @@ def _before_it(facts: Facts, names: list[str]) -> tuple[Advice, ...]:
     return (Advice("torch.autograd.set_detect_anomaly()", "", "True, for one run", why),)
 
 
-def _goes_on(end: End) -> str:
+def _goes_on(end: End, names: list[str]) -> str:
     """What is known of the time after, where no value is finite again."""
     if end.is_lost:
         return (
@@ -276,7 +276,8 @@ def _goes_on(end: End) -> str:
         else f"The source ends {end.records:,} record{'s' * (end.records > 1)} later, not finite "
         "either"
     )
-    skipped = " An infinite loss of fp16 is often a step that is skipped." if end.infinite else ""
+    one = " or ".join(names) or "loss"
+    skipped = f" An infinite {one} of fp16 is often a step that is skipped." * end.infinite
     return f"{follow}. Medium confidence: whether it goes on is unknown.{skipped}"
 
 

@@ -63,3 +63,11 @@ def test_a_loss_that_bars_alone_show_is_not_finite_in_the_last_of_them(lost: str
 
 def test_a_finite_loss_of_the_last_bar_is_none_of_these() -> None:
     assert silent(run_of_text(bars("2.31", "2.29")), "nan-loss")
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_what_may_be_infinite_because_its_step_is_skipped_is_called_by_its_name(name: str) -> None:
+    rows = [metric(name, step, 2.0) for step in range(1, 20)] + [metric(name, 20, math.inf)]
+    rows = [row | {"record": number} for number, row in enumerate(rows)]
+    called = {"loss": "loss", "grad_norm": "gradient norm"}[name]
+    assert f"An infinite {called} of fp16" in one(run_of(rows), "nan-loss").summary

@@ -14,9 +14,9 @@ from dsprof.findings.advice import (
     FRAGMENTS,
     change,
     fewer_workers,
-    half_micro_batch,
     higher_stage,
     offload_less,
+    smaller_micro_batch,
 )
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import (
@@ -349,7 +349,7 @@ def _parameter_memory(facts: Facts) -> tuple[Advice, ...]:
 def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
     why = "recomputes activations instead of keeping them"
     return (
-        *half_micro_batch(facts),
+        *smaller_micro_batch(facts),
         Advice("activation checkpointing", "", "on", why),
         *higher_stage(facts),
         FRAGMENTS,

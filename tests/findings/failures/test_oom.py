@@ -38,6 +38,13 @@ def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
     assert advice["zero_optimization.stage"] == ("2", "3")
 
 
+@pytest.mark.parametrize(("now", "to", "why"), [(6, "3", "twice"), (9, "3", "3 times")])
+def test_a_smaller_micro_batch_can_make_up_the_same_batch(now: int, to: str, why: str) -> None:
+    advice = one(run_of([problem("oom", OOM, rank=3)], micro_batch_size=now), "oom").advice[0]
+    assert (advice.now, advice.to) == (str(now), to)
+    assert advice.why == f"{why} the gradient_accumulation_steps keep the batch"
+
+
 def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
     run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=1, zero_stage=3)
     assert [advice.setting for advice in one(run, "oom").advice] == [
