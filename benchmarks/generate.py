@@ -72,6 +72,7 @@ class Writer:
         self.own = itertools.cycle(noise.prefixes(self.wrapper, own))
         self.others = noise.prefixes(self.wrapper, rng.integers(0, 8, 997))
         self.pool = noise.pool(rng, 20_000)
+        self.torn = itertools.cycle(noise.TORN)
 
     def text(self, block: Block, launch: Launch, truth: Truth) -> str:
         """The block's lines with noise among them, prefixes before and the time filled in."""
@@ -115,12 +116,21 @@ class Writer:
             elif fate == "glue" and not gap:
                 lines[-1] += unit
             else:
-                lines.append(prefix + _mangled(unit, fate, len(lines)))
+                lines.append(prefix + self._mangled(unit, fate, len(lines)))
             metric_lines.update(range(len(lines) - len(parts), len(lines)))
             gap = sum(next(gaps) for _ in parts)
             lines.extend(itertools.islice(crowd, gap))
         truth.metric_lines += len(metric_lines)
         return lines
+
+    def _mangled(self, unit: str, fate: str, number: int) -> str:
+        if fate == "colour":
+            return f"\x1b[32m{unit}\x1b[0m"
+        if fate == "glue":
+            return noise.bar(number) + unit
+        if fate == "tear":
+            return next(self.torn) + unit
+        return unit
 
     def _fates(self, count: int) -> Iterator[str]:
         chances = list(MANGLES.values())
@@ -132,16 +142,6 @@ class Writer:
         picks = self.rng.integers(0, len(self.pool), count).tolist()
         hosts = self.rng.integers(0, len(self.others), count).tolist()
         return iter([self.others[h] + self.pool[p] for h, p in zip(hosts, picks, strict=True)])
-
-
-def _mangled(unit: str, fate: str, number: int) -> str:
-    if fate == "colour":
-        return f"\x1b[32m{unit}\x1b[0m"
-    if fate == "glue":
-        return noise.bar(number) + unit
-    if fate == "tear":
-        return noise.TORN[len(unit) % len(noise.TORN)] + unit
-    return unit
 
 
 def _clocks(seconds: Numbers) -> list[str]:
