@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,7 @@ class Search:
         early: the needle opens a block of a sender that had none before.
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
-        sure: the regex that matches wherever the needle stands.
+        sure: the text of a regex that matches wherever the needle stands.
         shapes: of the pattern's records.
         looks_back: a record of the pattern is numbered by the bar in front of it.
         more: a record reaches beyond its match, to a lead or to pairs.
@@ -41,8 +42,8 @@ class Search:
         anywhere = {needle for p in patterns for needle in p.needles if needle not in p.early}
         self.early = np.array([needle not in anywhere for needle in needles], bool)
         self.longest = max(map(len, needles), default=0)
-        self.of_needle = [_candidates(patterns, needle) for needle in needles]
-        self.sure = [re.compile(re.escape(needle)) for needle in needles]
+        self.of_needle = _candidates(patterns, needles)
+        self.sure = [re.escape(needle) for needle in needles]
         self.apart = [
             any(patterns[p].lead is not None or patterns[p].block is not None for p, _ in some)
             for some in self.of_needle
@@ -85,22 +86,25 @@ def _looks_back(pattern: Pattern) -> bool:
     return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.groupindex)
 
 
-def _candidates(patterns: tuple[Pattern, ...], needle: bytes) -> list[Candidate]:
-    """Patterns that may begin where this needle was found.
+def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[list[Candidate]]:
+    """Of each needle the patterns that may begin where it was found.
 
     Of needles that begin alike only the shortest is searched for, so patterns of the
     others are candidates too, if their own needle stands there.
+
+    Args:
+        needles: of which none begins with another, sorted.
     """
-    found = []
+    found: list[list[tuple[int, int, re.Pattern[bytes]]]] = [[] for _ in needles]
     for number, pattern in enumerate(patterns):
         if pattern.behind:
             continue
         for own in pattern.needles:
-            if not own.startswith(needle):
-                continue
+            place = bisect_right(needles, own) - 1  # the one that it begins with
             regex = pattern.regex or re.compile(re.escape(own))
-            if own != needle:
+            if own != needles[place]:
                 regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), regex.pattern))
-            found.append((-len(own), number, regex))
-    found.sort(key=lambda candidate: candidate[:2])
-    return [(number, regex) for _, number, regex in found]
+            found[place].append((-len(own), number, regex))
+    for some in found:
+        some.sort(key=lambda candidate: candidate[:2])
+    return [[(number, regex) for _, number, regex in some] for some in found]

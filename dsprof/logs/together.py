@@ -62,7 +62,7 @@ class Together:
         self, needle: int, regex: re.Pattern[bytes], text: bytes, hits: Hits, at: np.ndarray
     ) -> tuple[np.ndarray, list[int], list[Groups]]:
         """Which hits of a needle begin a match, and where those end and what they hold."""
-        if regex == self._search.sure[needle]:
+        if regex.pattern == self._search.sure[needle]:
             return np.ones(len(at), bool), hits.stop[at].tolist(), [()] * len(at)
         starts, highs = hits.start[at].tolist(), hits.high[at].tolist()
         matches = [*map(regex.match, repeat(text), starts, highs)]
