@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -59,9 +60,12 @@ def opened(page: Path) -> Iterator[Result]:
     """Until a step in the middle of the run is found by number and shown."""
     from playwright.sync_api import sync_playwright
 
+    program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if program is None:
+        sys.exit("needs Debian's chromium (apt-get install chromium-headless-shell)")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", ALL_POSITIONS]
     with sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=quiet)
+        browser = tools.chromium.launch(executable_path=program, args=quiet)
         rounds = [_open(browser, page) for _ in range(ROUNDS)]
         browser.close()
     clock, own = (min(times) for times in zip(*rounds, strict=True))
