@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from dsprof import grammar
-from dsprof.logs.samples import covered, faults, strangers
+from dsprof.logs.samples import covered, faults, read_sample, strangers
 
 GRAMMAR = grammar.builtin()
 SAMPLES = list(GRAMMAR.samples)
@@ -25,6 +26,26 @@ def test_a_sample_gives_the_events_it_names(sample: grammar.Sample) -> None:
 @pytest.mark.parametrize("sample", SAMPLES, ids=_label)
 def test_a_line_belongs_to_one_dialect_only(sample: grammar.Sample) -> None:
     assert strangers(sample, GRAMMAR) == set()
+
+
+BAR = b"  3%|3         | 30/1000 [00:30<16:10,  1.00s/it]"
+
+
+def test_what_a_line_says_is_read_behind_a_progress_bar_too() -> None:
+    """All of it, but what someone left out is told on a line of its own."""
+    lost = [
+        sample.text
+        for sample in SAMPLES
+        if b"\n" not in sample.text
+        and sample.file != "excerpts"
+        and _told(sample) - _told(replace(sample, text=BAR + sample.text))
+    ]
+    assert lost == []
+
+
+def _told(sample: grammar.Sample) -> Counter[tuple[object, ...]]:
+    columns = ("kind", "name", "value", "seconds", "bytes")
+    return Counter(tuple(e[name] for name in columns) for e in read_sample(sample, GRAMMAR))
 
 
 def test_every_pattern_and_timer_flavour_has_a_sample() -> None:
