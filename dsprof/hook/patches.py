@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import weakref
@@ -15,6 +16,7 @@ _Reference = weakref.ReferenceType[Any]
 _ABSENT = object()
 _BEFORE = "_before_dsprof"  # what a wrapper replaced. Only that refers to it: it may hold the owner
 _REDUCE = "__reduce_ex__"  # how `copy.deepcopy` and `pickle` ask an object for its parts
+_DEEPCOPY = "__deepcopy__"  # instead of that, where a class has it
 _REPLICATE = "_replicate_for_data_parallel"  # `nn.DataParallel` calls it once per device
 _SCRIPTED = "__prepare_scriptable__"  # `torch.jit.script` calls it on what it is to compile
 
@@ -169,13 +171,33 @@ def _reduce_without(reference: _Reference, name: str, ours: _Reference) -> Call:
     def reduce(protocol: Any) -> Any:
         owner = reference()
         kind: Any = type(owner)
-        made = kind.__reduce_ex__(owner, protocol)
-        state = made[2] if isinstance(made, tuple) and len(made) > 2 else None
-        if not isinstance(state, dict):
-            return made
-        return (*made[:2], _without(state, name, ours), *made[3:])
+        return stripped(kind.__reduce_ex__(owner, protocol))
+
+    def stripped(part: Any) -> Any:
+        """The owner's `__dict__` is the state, or somewhere in what its class makes of it."""
+        if type(part) is tuple:
+            return tuple(map(stripped, part))
+        is_of_owner = isinstance(part, dict) and _REDUCE in part
+        return _without(part, name, ours) if is_of_owner else part
 
     return reduce
+
+
+def _deepcopy_without(reference: _Reference, name: str, ours: _Reference) -> Call:
+    """For classes that copy themselves: what is wrapped is copied as it is, as functions are."""
+
+    def deepcopy(memo: Any) -> Any:
+        owner = reference()
+        kind: Any = type(owner)
+        made = kind.__deepcopy__(owner, memo)
+        if made is not owner and _REDUCE in getattr(made, "__dict__", ()):
+            kept = _without(vars(made), name, ours)
+            if name in kept:
+                kept[name] = copy.deepcopy(kept[name], memo)
+            made.__dict__ = kept
+        return made
+
+    return deepcopy
 
 
 def _replicate_without(reference: _Reference, name: str, ours: _Reference) -> Call:
@@ -206,6 +228,7 @@ def _script_without(reference: _Reference, name: str, ours: _Reference) -> Call:
 #: wrapper of `name`.
 _COPYING = {
     _REDUCE: _reduce_without,
+    _DEEPCOPY: _deepcopy_without,
     _REPLICATE: _replicate_without,
     _SCRIPTED: _script_without,
 }

@@ -92,12 +92,38 @@ class Model:
         return self.weight
 
 
-@pytest.mark.parametrize("wrapped_before", [False, True])
+class Copied(Model):
+    """Copies itself, attribute by attribute, as parametrized modules and many others do."""
+
+    def __deepcopy__(self, memo: Any) -> Copied:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        vars(made).update({key: copy.deepcopy(value, memo) for key, value in vars(self).items()})
+        return made
+
+
+class Rebuilt(Model):
+    """Is made anew from its `__dict__`, as a module that `torch.fx` traced is."""
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (type(self), vars(self).copy())
+
+
+def _rebuilt(kind: type[Model], held: dict[str, Any]) -> Model:
+    made = kind()
+    vars(made).update(held)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrapped_before"),
+    [(Model, False), (Model, True), (Copied, False), (Copied, True), (Rebuilt, False)],
+)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_wrapped_model_computes_with_its_own_weights(
-    copied: Any, *, wrapped_before: bool
+    copied: Any, kind: type[Model], *, wrapped_before: bool
 ) -> None:
-    patches, model, calls = Patches(), Model(), list[str]()
+    patches, model, calls = Patches(), kind(), list[str]()
     if wrapped_before:  # as accelerate wraps a model for mixed precision
         model.forward = types.MethodType(Model.forward, model)  # type: ignore[method-assign]
     held = set(vars(model))
@@ -119,6 +145,17 @@ def test_a_model_that_says_itself_how_it_is_copied_is_asked() -> None:
     model = Own()
     Patches().method_of_a_model(model, "forward", counted([]))
     assert vars(copy.deepcopy(model)) == {}
+
+
+def test_a_model_that_is_its_own_copy_stays_wrapped() -> None:
+    class Only(Model):
+        def __deepcopy__(self, _: Any) -> Only:
+            return self
+
+    model, calls = Only(), list[str]()
+    Patches().method_of_a_model(model, "forward", counted(calls))
+    assert copy.deepcopy(model).forward() == 1
+    assert calls == ["called"]
 
 
 def test_undo_goes_on_behind_what_fails() -> None:
