@@ -156,9 +156,9 @@ class Collectives:
         """The collective that is waited for, if known, and when the wait began.
 
         Its name goes into the in-flight cell, which shows the operation if the process never
-        returns from it. A wait in another thread than training's holds up no phase.
+        returns from it. A wait for which training does not wait holds up no phase.
         """
-        if get_ident() != self.timeline.thread and self.timeline.is_elsewhere():
+        if not self.timeline.holds_up():
             return None, now()
         work = id(args[0])
         issued = self._under_way.pop(work, None)
@@ -193,7 +193,7 @@ class Collectives:
             handed = issued[ISSUING] if issued[FRAME] is (stack[-1] if stack else None) else 0
             self._waited(issued, begin, handed + end - begin, ASYNC)
             self._ring.cell[0] = 0
-        elif not timeline.is_elsewhere():
+        elif timeline.holds_up():
             timeline.block(end - begin, COMMUNICATION)
 
     def others_wait(self, name: str, group: Any) -> None:

@@ -86,8 +86,8 @@ class DeviceCollectives(Collectives):
         return marked
 
     def wait_begins(self) -> None:
-        """Record where a wait begins. A wait on a thread that does not train is ignored."""
-        if not self.timeline.is_elsewhere():
+        """Record where a wait begins. One for which training does not wait is ignored."""
+        if self.timeline.holds_up():
             self._mark, self._always = self._marks.mark(), False
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
@@ -100,7 +100,7 @@ class DeviceCollectives(Collectives):
         has no row.
         """
         track = self.timeline.current
-        if held[0] is None and track and not self.timeline.is_elsewhere():
+        if held[0] is None and track and self.timeline.holds_up():
             self._ended(COMMUNICATION)
             interval, self._interval = self._interval, None
             self.timeline.hold(track.number, cast("Interval", interval), ())

@@ -283,6 +283,17 @@ class Timeline:
             self._mine.elsewhere = found
         return found
 
+    def holds_up(self) -> bool:
+        """Whether training waits while the current thread does: its own, and those of autograd.
+
+        A backend's thread, which runs what was chained to a future, waits while training goes on.
+        """
+        if get_ident() == self.thread:
+            return True
+        from torch._C import _current_graph_task_id
+
+        return _current_graph_task_id() >= 0 and not self.is_elsewhere()
+
     def moves_here(self) -> bool:
         """Whether training has returned to this thread, which has ended a step before; if so, make
         it the training thread.

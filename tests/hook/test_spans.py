@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -670,24 +671,32 @@ def test_a_monitored_barrier_is_recorded_and_is_none_of_the_collectives_that_pyt
     assert len(rows(timeline).collectives) == 2
 
 
-def test_autograds_own_threads_train(timeline: Timeline, clock: Clock) -> None:
-    """Python did not start them, as it did not start this one."""
+@pytest.mark.parametrize("inside", [True, False])
+def test_training_waits_for_autograds_own_threads_and_for_no_backend_s(
+    timeline: Timeline, clock: Clock, *, inside: bool
+) -> None:
+    """Python did not start either of them."""
+    torch = pytest.importorskip("torch")
     group, work = Group(), object()
     calls, track = calls_on(timeline, group), timeline.track(1)
     frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
     done = threading.Event()
 
-    def of_autograd() -> None:
+    def waits(*_: Any) -> None:
         calls.issued(Operation("all_reduce", 0), group, ([Tensor(8)],), {}, work, clock.time)
         held = calls.before_wait((work,))
         clock.passes(5)
         calls.after_wait(held)
         done.set()
 
-    _thread.start_new_thread(of_autograd, ())
+    leaf = torch.ones(1, requires_grad=True)
+    leaf.register_hook(waits)
+    _thread.start_new_thread(leaf.sum().backward if inside else waits, ())
     assert done.wait(10)
     timeline.leave(frame)
-    assert track.classes[COMMUNICATION] == 5
+    calls.finish()
+    assert track.classes[COMMUNICATION] == (5 if inside else 0)
+    assert [row.blocked for row in rows(timeline).collectives] == [5 if inside else 0]
 
 
 def test_the_outermost_phase_is_in_the_cell_and_that_it_is_over(timeline: Timeline) -> None:
