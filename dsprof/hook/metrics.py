@@ -10,6 +10,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any, Final
 
+from dsprof.hook.outputs import held
 from dsprof.hook.spans import Timeline, Track
 from dsprof.recording import RowKind
 
@@ -57,7 +58,7 @@ class Metrics:
         """
         loss = loss_in(result)
         is_named = loss is not result and not isinstance(result, tuple)
-        if getattr(loss, "requires_grad", False) and (is_named or not loss.dim()):
+        if held(loss, "requires_grad") and (is_named or not loss.dim()):
             before = len(self.losses)
             self._doubted = self._doubted or (before > 0 and not self.returned)
             self.add(loss)
@@ -150,10 +151,10 @@ class Metrics:
     def _is_a_number(self, loss: Any) -> bool:
         """Whether a tensor holds one known number.
 
-        It does not under `vmap` (it stands for many), while shapes are traced (a FakeTensor), or if
-        it is this rank's shard of a DTensor, whose value would need communication.
+        It does not under `vmap` (it stands for many), while shapes are traced (a FakeTensor), if it
+        is complex, or this rank's shard of a DTensor, whose value would need communication.
         """
-        if self._is_of_a_transform(loss) or isinstance(loss, self._fake):
+        if self._is_of_a_transform(loss) or isinstance(loss, self._fake) or loss.is_complex():
             return False
         if type(loss) is self._plain:  # shortcut, because the check below is slow
             return True
@@ -221,12 +222,12 @@ def loss_in(result: Any) -> Any:
     if isinstance(result, dict):  # such as a ModelOutput of transformers
         return result.get("loss")
     if isinstance(result, tuple):
-        learned = [one for one in result if getattr(one, "requires_grad", False)]
+        learned = [one for one in result if held(one, "requires_grad")]
         numbers = [one for one in learned if one.numel() == 1]
         if len(numbers) == 1:
             return numbers[0]
         return result[0] if result else None
-    return getattr(result, "loss", result)
+    return held(result, "loss", result)
 
 
 def number(value: Any) -> float | None:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
 MOST_OUTPUTS: Final = 16  # tensors of one forward's output that get a hook
+
+
+def held(one: Any, name: str, otherwise: Any = None) -> Any:
+    """An attribute of what a model returned, if it is there.
+
+    Nothing is computed for it: a property may do so with random numbers, which training then lacks.
+    Nor does it matter how the object says that it has none.
+    """
+    if isinstance(getattr(type(one), name, None), (property, cached_property)):
+        return otherwise
+    try:
+        return getattr(one, name, otherwise)
+    except Exception:  # noqa: BLE001 - code of the job: a `KeyError`, say
+        return otherwise
 
 
 def first_with_gradient(output: Any) -> Any:
@@ -13,7 +28,7 @@ def first_with_gradient(output: Any) -> Any:
 
     Parameters that a model returns are left out: hooks on them would outlive the step.
     """
-    if hasattr(output, "requires_grad"):  # shortcut for the usual case, once per step
+    if held(output, "requires_grad") is not None:  # shortcut for the usual case, once per step
         return output if output.requires_grad and not output.is_leaf else None
     return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
 
@@ -22,7 +37,7 @@ def tensors_in(output: Any, *, of_objects: bool = True) -> Iterator[Any]:
     """The tensors in a model's output: nested in dicts, lists, tuples and, one level deep, in
     attributes of other objects.
     """
-    if hasattr(output, "requires_grad"):
+    if held(output, "requires_grad") is not None:
         yield output
         return
     if isinstance(output, dict):

@@ -137,13 +137,16 @@ class Parts:
         Args:
             optimizer: an optimizer; without hooks its `step` is wrapped instead.
             path: of the phase.
-            then: called with the optimizer after each step, only if it has hooks.
+            then: called with the optimizer after each step.
         """
-        if not hasattr(optimizer, "register_step_pre_hook"):
-            if hasattr(optimizer, "step"):
-                self.span(optimizer, "step", path, Class.OPTIMIZER)
+        if not hasattr(optimizer, "step"):
             return
-        steps = OptimizerStep(self, path, then, weakref.ref(optimizer))
+        reference = weakref.ref(optimizer)
+        if not hasattr(optimizer, "register_step_pre_hook"):
+            stepped = None if then is None else lambda _: then(reference())
+            self.span(optimizer, "step", path, Class.OPTIMIZER, stepped)
+            return
+        steps = OptimizerStep(self, path, then, reference)
         begin, end = self.guard(steps.begin), self.guard(steps.end)
         pre = optimizer.register_step_pre_hook(unless_compiling(nothing, begin))
         post = optimizer.register_step_post_hook(unless_compiling(steps.ends_compiled, end))

@@ -194,6 +194,17 @@ def test_the_only_number_of_a_batch_of_one_sample_is_no_loss_unless_it_is_named(
     assert metrics.losses == [told]
 
 
+def test_a_complex_number_that_a_model_returns_is_no_loss(tmp_path: Path) -> None:
+    """An amplitude, say, of which the loop learns the absolute value."""
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    metrics.output(torch.tensor(1j, requires_grad=True))
+    metrics.backward_of(torch.tensor(2.0), None)
+    timeline.writer.close()
+    assert metrics.losses == [2.0]
+
+
 def test_a_model_that_returned_a_loss_once_is_not_waited_for_in_later_steps(tmp_path: Path) -> None:
     """A sum of what it gave for one sample, as in an evaluation that keeps gradients."""
     torch = pytest.importorskip("torch")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.hook.attach import _active, attach
+from tests.hook.rows import folder
 
 
 def test_of_optimizers_that_are_gone_nothing_is_kept_and_the_others_lose_their_hooks(
@@ -30,3 +31,27 @@ def test_of_optimizers_that_are_gone_nothing_is_kept_and_the_others_lose_their_h
     for one in (first, optimizer):
         assert not one._optimizer_step_pre_hooks
         assert not one._optimizer_step_post_hooks
+
+
+def test_the_step_of_an_optimizer_that_is_none_of_pytorch_s_ends_a_step(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+
+    class Own:
+        param_groups = ({"params": list(net.parameters()), "lr": 0.5},)
+
+        def step(self) -> None:
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    parameter.sub_(0.5 * parameter.grad)
+
+    optimizer = Own()
+    with attach(net, optimizer=optimizer, out=tmp_path):
+        for _ in range(3):
+            net(torch.ones(2)).backward()
+            optimizer.step()
+    assert not vars(optimizer)
+    (rank,) = folder(tmp_path)
+    assert [row.step for row in rank.steps] == [1, 2, 3]
+    assert [row.path for row in rank.spans] == 3 * ["forward", "backward", "step"]
+    assert rank.metric("lr") == dict.fromkeys((1, 2, 3), 0.5)
