@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -132,6 +133,7 @@ class _Active:
         self.search: Handle | None = None
         self.before: _Before | None = None
         self.has_recorded = False
+        self.attaching = threading.RLock()  # two threads may, each to what it trains
 
     def known(self, target: Any) -> Handle | None:
         if target is None:
@@ -201,20 +203,21 @@ def _handle(target: Any, optimizer: Any, step: int, out: str | os.PathLike[str] 
     may come and go then.
     """
     guard = Guard("attaching")
-    if out is not None:
-        guard(_ask)(out)
-    known = _active.known(target)
-    if known:
-        return known
-    handle = Handle()
-    if target is None:
-        handle.step, handle.out = step, out
-        guard(_search)(handle)
-    else:
-        guard(_attach)(handle, target, optimizer, step, out)
-    if guard.off:
-        handle.detach()
-    return handle
+    with _active.attaching:
+        if out is not None:
+            guard(_ask)(out)
+        known = _active.known(target)
+        if known:
+            return known
+        handle = Handle()
+        if target is None:
+            handle.step, handle.out = step, out
+            guard(_search)(handle)
+        else:
+            guard(_attach)(handle, target, optimizer, step, out)
+        if guard.off:
+            handle.detach()
+        return handle
 
 
 def _ask(out: str | os.PathLike[str]) -> None:
