@@ -36,15 +36,15 @@ def skews(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
             rank. The first host is that of the first process. The last launch that has several
             hosts counts.
     """
-    found: dict[str, dict[str, float]] = {}
-    for segment in sorted({one.segment for one, _ in recorded}):
-        hosts: dict[str, list[Recorded]] = {}
-        for one in recorded:
-            host = one[0].host
-            if one[0].segment == segment and host is not None:
-                hosts.setdefault(host, []).append(one)
-        found = _of_launch(list(hosts.values()), list(hosts)) or found
-    return found
+    launches: dict[int, dict[str, list[Recorded]]] = {}
+    for one in recorded:
+        recording = one[0]
+        if recording.host is not None:
+            hosts = launches.setdefault(recording.segment, {})
+            hosts.setdefault(recording.host, []).append(one)
+    latest = (launches[number] for number in sorted(launches, reverse=True))
+    found = (_of_launch(list(hosts.values()), list(hosts)) for hosts in latest)
+    return next(filter(None, found), {})
 
 
 def _of_launch(ranks: list[list[Recorded]], names: list[str]) -> dict[str, dict[str, float]]:
