@@ -274,7 +274,8 @@ def _search(handle: Handle) -> None:
             found.append(_handle(target, optimizer, handle.step + 1, handle.out))
             if begins and found[-1].target() is target:
                 timeline = _active.recorder.timeline
-                timeline.begin(timeline.tracks[-1])
+                if not timeline.tracks[-1].begin:  # else it has taken over a track
+                    timeline.begin(timeline.tracks[-1])
 
     def lost() -> None:
         ends()

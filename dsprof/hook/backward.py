@@ -13,7 +13,7 @@ from dsprof.events import Class
 from dsprof.hook.given import Given, Loss
 from dsprof.hook.guard import Failing
 from dsprof.hook.optimizers import Optimizers
-from dsprof.hook.outputs import MOST_OUTPUTS, first_with_gradient, tensors_in
+from dsprof.hook.outputs import MOST_OUTPUTS, at_gradient, first_with_gradient, tensors_in
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Track
@@ -111,7 +111,7 @@ class Backward:
             hook = parts.guard(action)
             for tensor in tensors:
                 if tensor.requires_grad and not tensor.is_leaf:
-                    tensor.register_hook(hook)
+                    at_gradient(tensor, hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
     def _of_loss(self, args: Any, kwargs: Any) -> bool:

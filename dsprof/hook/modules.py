@@ -15,11 +15,16 @@ from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.reducer import Reducer
 from dsprof.hook.reentrant import Reentrant
+from dsprof.hook.spans import Track
 
 
 def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
     """Record `model`, which `optimizer` trains; its next step has the number `step`."""
-    parts = Parts(recorder, patches, step, scaled=False)
+    optimizer = _unwrapped(optimizer)
+    track = _taken_over(model, optimizer, recorder, patches)
+    parts = Parts(recorder, patches, step, track, scaled=False)
+    if step > parts.track.step:
+        parts.timeline.renumber(parts.track, step)
     backward = _backward_of(recorder)
     held_if_compiled(patches)
     inner = getattr(model, "_orig_mod", model)  # the model inside a compiled one
@@ -36,7 +41,22 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     sizes.tell(wrapped, parts)
     parts.model = weakref.ref(model)
     backward.add(parts)
-    parts.steps = Steps(parts, _unwrapped(optimizer))
+    parts.steps = Steps(parts, optimizer)
+
+
+def _taken_over(model: Any, optimizer: Any, recorder: Recorder, patches: Patches) -> Track | None:
+    """The track of a model inside this one that is recorded already and has the same optimizer.
+
+    It is one training, and what wraps a model knows more of it. Whoever detaches the model inside
+    also ends what goes on here.
+    """
+    inside = {id(part) for part in model.modules()}
+    for parts in recorder.models.values():
+        if id(parts.model()) in inside and parts.steps.trains_by(optimizer):
+            parts.patches.undo()
+            parts.patches.undo_with(patches.undo)
+            return parts.track  # type: ignore[no-any-return]
+    return None
 
 
 def _unwrapped(optimizer: Any) -> Any:

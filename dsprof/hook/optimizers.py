@@ -45,6 +45,10 @@ class Steps:
         self.backward.optimizers.known[optimizer] = self
         self.parts.optimizer(optimizer, "step", self._stepped)
 
+    def trains_by(self, optimizer: Any) -> bool:
+        """Whether this optimizer is the one that was told."""
+        return self._told() is optimizer
+
     def _stepped(self, optimizer: Any) -> None:
         self._learned, self.backward.optimizers.stepped = True, now()
         self.made(optimizer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
@@ -21,6 +21,15 @@ def held(one: Any, name: str, otherwise: Any = None) -> Any:
         return getattr(one, name, otherwise)
     except Exception:  # noqa: BLE001 - code of the job: a `KeyError`, say
         return otherwise
+
+
+def at_gradient(tensor: Any, hook: Callable[[Any], None]) -> None:
+    """Have `hook` called when a gradient reaches a tensor. Training that saves the tensor before
+    that is not warned that this hook gets lost.
+    """
+    from torch.utils.hooks import unserializable_hook
+
+    tensor.register_hook(unserializable_hook(hook))
 
 
 def first_with_gradient(output: Any) -> Any:

@@ -14,7 +14,7 @@ from dsprof.hook.metrics import Metrics
 from dsprof.hook.optimizer_step import OptimizerStep
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
-from dsprof.hook.spans import Frame, Phase
+from dsprof.hook.spans import Frame, Phase, Track
 from dsprof.hook.stepping import take_off
 
 _CALLED: Final = "_call_impl"  # the method of a model that `model.compile()` compiles
@@ -23,10 +23,14 @@ _CALLED: Final = "_call_impl"  # the method of a model that `model.compile()` co
 class Parts:
     """The track of one engine or model in the recording, and the wrappers that write to it."""
 
-    def __init__(self, recorder: Recorder, patches: Patches, step: int, *, scaled: bool) -> None:
+    def __init__(
+        self, recorder: Recorder, patches: Patches, step: int, track: Track | None = None,
+        *, scaled: bool,
+    ) -> None:  # fmt: skip
+        """`track` is one that goes on here; by default there is a new one."""
         self.recorder, self.patches = recorder, patches
         self.guard, self.timeline = recorder.guard, recorder.timeline
-        self.track = self.timeline.track(step)
+        self.track = track or self.timeline.track(step)
         self._first = step
         self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)

@@ -7,7 +7,7 @@ from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
 from dsprof.hook.buffers import by_others_so_far
-from dsprof.hook.outputs import first_with_gradient
+from dsprof.hook.outputs import at_gradient, first_with_gradient
 from dsprof.hook.parts import Parts
 from dsprof.hook.spans import Frame
 
@@ -61,7 +61,7 @@ class Reducer:
         if not self.parts.timeline.is_elsewhere():  # evaluation on another thread changes nothing
             self.backward.forget()  # left over from a backward that an exception ended
         if getattr(tensor, "requires_grad", False) and not tensor.is_leaf:
-            tensor.register_hook(self.begun)
+            at_gradient(tensor, self.begun)
 
     def _begun(self, _: Any) -> None:
         """Backward through this model begins. DDP decided in forward whether to reduce; the number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsprof.hook.backward import Backward
-from dsprof.hook.outputs import first_with_gradient
+from dsprof.hook.outputs import at_gradient, first_with_gradient
 from dsprof.hook.patches import Call
 from dsprof.hook.recorder import Recorder
 
@@ -54,4 +54,4 @@ class Reentrant:
         """
         output = first_with_gradient(outputs)
         if output is not None:
-            output.register_hook(self._guard(self.backward.reducing[-1].inside))
+            at_gradient(output, self._guard(self.backward.reducing[-1].inside))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dsprof.hook.attach import Handle, _active, _begin_anew, attach
+from tests.hook.rows import folder
 
 
 def test_a_launch_that_cannot_be_recorded_anew_says_so(
@@ -60,3 +61,44 @@ def test_threads_that_attach_at_once_are_recorded_together(tmp_path: Path) -> No
     for handle in handles:
         handle.detach()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(("inner", "outer", "first"), [(1, 1, 1), (7, 2, 7), (1, 5, 5)])
+def test_a_model_that_is_attached_by_itself_and_by_what_wraps_it_is_recorded_once(
+    tmp_path: Path, inner: int, outer: int, first: int
+) -> None:
+    """Before DDP wraps it, say, and by the search behind that."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    wrapped = torch.nn.Sequential(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step() -> None:
+        wrapped(torch.ones(2)).backward()
+        optimizer.step()
+
+    within = attach(net, optimizer=optimizer, step=inner, out=tmp_path)
+    around = attach(wrapped, optimizer=optimizer, step=outer)
+    for _ in range(3):
+        step()
+    within.detach()
+    assert "forward" not in vars(wrapped) | vars(net)
+    step()
+    around.detach()
+    assert _active.recorder is None
+    (rank,) = folder(tmp_path)
+    assert [(row.engine, row.step) for row in rank.steps] == [(0, first + n) for n in range(3)]
+    assert [row.path for row in rank.spans] == 3 * ["forward", "backward", "step"]
+
+
+def test_models_of_which_each_has_an_optimizer_are_two_also_where_one_holds_the_other(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    for model in (net, torch.nn.Sequential(net)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        attach(model, optimizer=optimizer, out=tmp_path)
+    assert len(_active.recorder.timeline.tracks) == 2
+    for handle in _active.handles[:]:
+        handle.detach()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,3 +82,21 @@ def test_a_model_that_returns_an_object_of_its_own_trains_as_ever_and_is_recorde
     assert losses == train(watched=False)
     (rank,) = folder(tmp_path)
     assert list(rank.metric("loss").values()) == losses
+
+
+def test_training_that_saves_what_a_model_returned_is_not_warned_of_our_hook(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    nets = [torch.nn.Linear(2, 1) for _ in range(2)]  # of several, outputs are watched
+    handles = [
+        attach(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), out=tmp_path)
+        for net in nets
+    ]
+    output = nets[0](torch.ones(2))
+    assert output._backward_hooks
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.save(output, io.BytesIO())
+    for handle in handles:
+        handle.detach()
