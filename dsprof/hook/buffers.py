@@ -25,7 +25,7 @@ class Buffers:
                 lambda raw: recorder.guard.around(raw, self._begin, self._end),
             )  # fmt: skip
 
-    def _begin(self, args: Any, _: Any) -> tuple[Any, int, int] | None:
+    def _begin(self, args: Any, _: Any) -> tuple[Any, int | None, int] | None:
         if self.timeline.is_elsewhere():
             return None
         (model,) = args
@@ -33,21 +33,31 @@ class Buffers:
         self.collectives.others_wait("broadcast", model.process_group)
         return model, issued, now()
 
-    def _end(self, held: tuple[Any, int, int] | None) -> None:
+    def _end(self, held: tuple[Any, int | None, int] | None) -> None:
         if held is None:
             return
         (model, issued, begin), end = held, now()
         self.collectives.others_waited()
         group, buffers = model.process_group, model.modules_buffers
-        count = by_others_so_far(self.collectives, group) - issued
-        if count > 0:
-            blocked = end - begin if all(buffer.is_cpu for buffer in buffers) else -1
+        count = since(issued, by_others_so_far(self.collectives, group))
+        blocked = end - begin if all(buffer.is_cpu for buffer in buffers) else -1
+        if count is None:
+            self.collectives.uncounted(blocked)
+        elif count > 0:
             size = sum(buffer.nbytes for buffer in buffers)
             self.collectives.by_others("broadcast", group, begin, blocked, count, size)
 
 
-def by_others_so_far(collectives: Collectives, group: Any) -> int:
-    """How many collectives of the group Python did not issue, according to the group's
-    own count.
+def by_others_so_far(collectives: Collectives, group: Any) -> int | None:
+    """How many collectives of the group Python did not issue, according to the group's own count;
+    None if its backend does not count.
     """
-    return int(group._get_sequence_number_for_group()) - collectives.count(group)  # noqa: SLF001
+    try:
+        return int(group._get_sequence_number_for_group()) - collectives.count(group)  # noqa: SLF001
+    except RuntimeError:
+        return None
+
+
+def since(before: int | None, after: int | None) -> int | None:
+    """How many collectives there were between two counts; None if unknown."""
+    return None if before is None or after is None else after - before

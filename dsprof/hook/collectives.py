@@ -238,9 +238,13 @@ class Collectives:
              size // count, known.id, count, track.micro if track else -1)
         )  # fmt: skip
 
-    def waited_for(self, group: Any, since: int, begin: int, blocked: int) -> None:
+    def uncounted(self, blocked: int) -> None:
+        """C++ waited for `blocked` ns for calls that it issued itself; how many, nobody tells."""
+        self.timeline.block(blocked, COMMUNICATION)
+
+    def waited_for(self, group: Any, since: int, begin: int, blocked: int) -> bool:
         """C++ waited for `blocked` ns from `begin` on for what Python issued on `group` after
-        `since`.
+        `since`. False if there is nothing of that.
         """
         known = self._known(group)
         keys = [
@@ -252,6 +256,7 @@ class Collectives:
             self._forget(self._under_way.pop(key))
         if keys:
             self._waited(self._under_way.pop(keys[-1]), begin, blocked, ASYNC)
+        return bool(keys)
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         """Charge the wait to the phase it blocked."""

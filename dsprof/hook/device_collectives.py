@@ -99,11 +99,8 @@ class DeviceCollectives(Collectives):
         """Count the time also of a wait for a call that was not seen being issued; it
         has no row.
         """
-        track = self.timeline.current
-        if held[0] is None and track and self.timeline.holds_up():
-            self._ended(COMMUNICATION)
-            interval, self._interval = self._interval, None
-            self.timeline.hold(track.number, cast("Interval", interval), ())
+        if held[0] is None and self.timeline.holds_up():
+            self._has_no_row()
         super().after_wait(held)
 
     def issued(self, *call: Any) -> None:
@@ -167,6 +164,18 @@ class DeviceCollectives(Collectives):
         begin = self._is_in(last[OPERATION], last[SEQUENCE])
         self._mark, self._always = self._marks.mark(always=True), True
         return last, begin
+
+    def _has_no_row(self) -> None:
+        """A wait is over for calls that were not seen being issued."""
+        track = self.timeline.current
+        if track is not None:
+            self._ended(COMMUNICATION)
+            interval, self._interval = self._interval, None
+            self.timeline.hold(track.number, cast("Interval", interval), ())
+
+    def uncounted(self, blocked: int) -> None:
+        self._has_no_row()
+        super().uncounted(blocked)
 
     def by_others(self, *calls: Any) -> None:
         self._ended(COMMUNICATION)

@@ -6,7 +6,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
-from dsprof.hook.buffers import by_others_so_far
+from dsprof.hook.buffers import by_others_so_far, since
 from dsprof.hook.outputs import at_gradient, first_with_gradient
 from dsprof.hook.parts import Parts
 from dsprof.hook.spans import Frame
@@ -40,7 +40,9 @@ class Reducer:
         self.on_cpu = all(parameter.is_cpu for parameter in learned)
         self.bytes = sum(parameter.nbytes for parameter in learned)
         self.group = model.process_group  # keeps nothing alive that the model does not
-        self.began = self.issued = self.since = self.buckets = 0
+        self.began = self.since = 0
+        self.issued: int | None = 0  # calls by others when backward began; None if unknown
+        self.buckets: int | None = 0  # -1 until they are counted, None if nobody can
         self.waited = 0  # ns, in backwards inside this one
         self.held: tuple[Frame | None, int] = (None, 0)  # open phase at `since`, its blocked time
         self.queued = False  # backward is in progress and our callback is queued
@@ -103,8 +105,8 @@ class Reducer:
 
     def count_buckets(self) -> None:
         """Count the collectives issued since this model's backward began, unless done."""
-        if self.buckets < 0:
-            self.buckets = self._count() - self.issued
+        if self.buckets is not None and self.buckets < 0:
+            self.buckets = since(self.issued, self._count())
 
     def tell(self) -> None:
         """The wait is over: record it."""
@@ -112,16 +114,18 @@ class Reducer:
         blocked = -1
         if self.on_cpu:
             blocked = self.waited + (self._since_then() if self.since else 0)
-        since, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
+        begin, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
         self.backward.reducing.remove(self)
         collectives = self.parts.recorder.collectives
         collectives.others_waited()
-        if self.buckets > 0:
+        if self.buckets is not None and self.buckets > 0:
             collectives.by_others(
-                "all_reduce", self.group, since, blocked, self.buckets, self.bytes
+                "all_reduce", self.group, begin, blocked, self.buckets, self.bytes
             )
         else:  # none, or a communication hook issued them from Python
-            collectives.waited_for(self.group, self.began, since, blocked)
+            seen = collectives.waited_for(self.group, self.began, begin, blocked)
+            if self.buckets is None and not seen:
+                collectives.uncounted(blocked)
 
     def inside(self, _: Any) -> None:
         """A backward has begun inside this one and may reduce, too: measure its wait as well."""
@@ -148,5 +152,5 @@ class Reducer:
         inner = frame.blocked - before if frame is not None and frame is self._held()[0] else 0
         return now() - self.since - inner
 
-    def _count(self) -> int:
+    def _count(self) -> int | None:
         return by_others_so_far(self.parts.recorder.collectives, self.group)

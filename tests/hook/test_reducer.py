@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dsprof.hook.attach import attach
+from dsprof.hook.spans import COMMUNICATION
 from tests.hook.jobs_of import launch
 from tests.hook.rows import folder, in_flight, last_phase
 
@@ -124,3 +126,32 @@ def test_gradients_that_the_loop_itself_waits_for_are_waited_for_there(
         waited = sum(row.blocked for row in rank.collectives) * 1e-9
         charged = sum(step.classes[1] for step in rank.steps)
         assert charged == pytest.approx(waited, rel=1e-3)
+
+
+def test_where_no_backend_counts_its_calls_what_ddp_waits_for_is_communication_without_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of those that others than PyTorch made."""
+    torch = pytest.importorskip("torch")
+    dist = pytest.importorskip("torch.distributed")
+
+    def uncounted(_: Any) -> int:
+        raise RuntimeError("ProcessGroup custom does not yet support sequence numbers.")
+
+    monkeypatch.setattr(dist.ProcessGroup, "_get_sequence_number_for_group", uncounted)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with attach(model, optimizer=optimizer, out=tmp_path):
+            for _ in range(3):
+                model(torch.ones(2, 2)).sum().backward()
+                optimizer.step()
+    finally:
+        dist.destroy_process_group()
+    (rank,) = folder(tmp_path)
+    assert [row.step for row in rank.steps] == [1, 2, 3]
+    assert all(row.classes[COMMUNICATION] > 0 for row in rank.steps)
+    assert not rank.collectives
+    assert not capsys.readouterr().err
