@@ -158,7 +158,7 @@ class Collectives:
         Its name goes into the in-flight cell, which shows the operation if the process never
         returns from it. A wait for which training does not wait holds up no phase.
         """
-        if not self.timeline.holds_up():
+        if get_ident() != self.timeline.thread and not self.timeline.holds_up():
             return None, now()
         work = id(args[0])
         issued = self._under_way.pop(work, None)
