@@ -85,8 +85,13 @@ class Backward:
         for other in self.models.values():
             other.metrics.doubt()
         self.models[parts.track] = parts
-        parts.patches.undo_with(lambda: self.models.pop(parts.track))
+        parts.patches.undo_with(partial(self._remove, parts))
         self.ask()
+
+    def _remove(self, parts: Parts) -> None:
+        """Forget a model, and what trained it: that may train another one from now on."""
+        del self.models[parts.track]
+        self.optimizers.known.drop(parts.steps)
 
     def ask(self) -> None:
         """Once there are two models or engines, watch the outputs of all models."""

@@ -23,3 +23,8 @@ class ById:
     def __setitem__(self, one: object, value: object) -> None:
         number, known = id(one), self._known
         known[number] = weakref.ref(one, lambda _: known.pop(number, None)), value
+
+    def drop(self, value: object) -> None:
+        """Forget the objects that have this value."""
+        for number in [number for number, (_, held) in self._known.items() if held is value]:
+            del self._known[number]

@@ -46,8 +46,9 @@ class Steps:
         self.parts.optimizer(optimizer, "step", self._stepped)
 
     def trains_by(self, optimizer: Any) -> bool:
-        """Whether this optimizer is the one that was told."""
-        return self._told() is optimizer
+        """Whether this optimizer is one of those that train the model."""
+        known = self.backward.optimizers.known
+        return optimizer in known and known[optimizer] is self
 
     def _stepped(self, optimizer: Any) -> None:
         self._learned, self.backward.optimizers.stepped = True, now()

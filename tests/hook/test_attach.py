@@ -102,3 +102,32 @@ def test_models_of_which_each_has_an_optimizer_are_two_also_where_one_holds_the_
     assert len(_active.recorder.timeline.tracks) == 2
     for handle in _active.handles[:]:
         handle.detach()
+
+
+@pytest.mark.parametrize("by", ["itself", "what wraps it"])
+def test_the_other_optimizer_of_a_model_that_is_attached_again_is_found_again(
+    tmp_path: Path, by: str
+) -> None:
+    """Its hooks went with the first recording of the model."""
+    torch = pytest.importorskip("torch")
+    beside, *layers = (torch.nn.Linear(2, 2) for _ in range(3))
+    net = torch.nn.Sequential(*layers)
+    model = net if by == "itself" else torch.nn.Sequential(net)
+    told, other = (torch.optim.SGD(layer.parameters(), lr=0.1) for layer in layers)
+    optimizer = torch.optim.SGD(beside.parameters(), lr=0.1)
+
+    def trains(steps: int) -> None:
+        for _ in range(steps):
+            model(torch.ones(2)).sum().backward()
+            told.step()
+            other.step()
+
+    with attach(beside, optimizer=optimizer, out=tmp_path), attach(net, optimizer=told) as first:
+        trains(2)
+        if by == "itself":
+            first.detach()
+        with attach(model, optimizer=told, step=3):
+            trains(3)
+    (rank,) = folder(tmp_path)
+    assert [row.step for row in rank.steps] == [1, 2, 3, 4, 5]
+    assert len([row for row in rank.spans if row.path == "step"]) == 10
