@@ -69,7 +69,7 @@ class Patches:
         own.callback(self.method(owner, name, around))
         ours = weakref.ref(vars(owner)[name])
         for copying, without in _COPYING.items():
-            if hasattr(owner, copying) or copying == _SCRIPTED:
+            if hasattr(type(owner), copying) or copying == _SCRIPTED:
                 instead = without(weakref.ref(owner), name, ours)
                 before = vars(owner).get(copying, _ABSENT)
                 own.callback(self.value(owner, copying, instead, before))

@@ -147,6 +147,14 @@ def test_a_model_that_says_itself_how_it_is_copied_is_asked() -> None:
     assert vars(copy.deepcopy(model)) == {}
 
 
+def test_how_a_single_model_says_that_it_is_copied_stays() -> None:
+    model = Model()
+    model.__deepcopy__ = lambda _: 3  # type: ignore[attr-defined]
+    Patches().method_of_a_model(model, "forward", counted([]))
+    copied: Any = copy.deepcopy(model)
+    assert copied == 3
+
+
 def test_a_model_that_is_its_own_copy_stays_wrapped() -> None:
     class Only(Model):
         def __deepcopy__(self, _: Any) -> Only:
