@@ -39,7 +39,7 @@ class Buffers:
         (model, issued, begin), end = held, now()
         self.collectives.others_waited()
         group, buffers = model.process_group, model.modules_buffers
-        count = since(issued, by_others_so_far(self.collectives, group))
+        count = issued_between(issued, by_others_so_far(self.collectives, group))
         blocked = end - begin if all(buffer.is_cpu for buffer in buffers) else -1
         if count is None:
             self.collectives.uncounted(blocked)
@@ -58,6 +58,6 @@ def by_others_so_far(collectives: Collectives, group: Any) -> int | None:
         return None
 
 
-def since(before: int | None, after: int | None) -> int | None:
+def issued_between(before: int | None, after: int | None) -> int | None:
     """How many collectives there were between two counts; None if unknown."""
     return None if before is None or after is None else after - before

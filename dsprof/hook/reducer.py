@@ -6,7 +6,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
-from dsprof.hook.buffers import by_others_so_far, since
+from dsprof.hook.buffers import by_others_so_far, issued_between
 from dsprof.hook.outputs import at_gradient, first_with_gradient
 from dsprof.hook.parts import Parts
 from dsprof.hook.spans import Frame
@@ -106,7 +106,7 @@ class Reducer:
     def count_buckets(self) -> None:
         """Count the collectives issued since this model's backward began, unless done."""
         if self.buckets is not None and self.buckets < 0:
-            self.buckets = since(self.issued, self._count())
+            self.buckets = issued_between(self.issued, self._count())
 
     def tell(self) -> None:
         """The wait is over: record it."""
