@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
@@ -99,7 +100,8 @@ def of_micro_batches(events: pd.DataFrame, source: Source) -> Outcome:
         return events, None
     names = ("step", "steps", "seconds", "value")
     step, steps, seconds, value = (events[name].copy() for name in names)
-    step.loc[rows.index] = -(-rows["step"] // many)
+    counted = np.where(among(rows["pattern"], source.from_zero), 0, many - 1)
+    step.loc[rows.index] = (rows["step"] + counted) // many
     steps.loc[rows.index] = (rows["steps"] // many).clip(lower=1)
     seconds.loc[rows.index] = rows["seconds"] * many
     totals = rows.index[rows["name"] == "total_steps"]
@@ -122,13 +124,13 @@ def last_batch_alone(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: 
     counted = where(events, ends)
     if timed.empty or counted.empty:
         return events, None
-    many = round((counted["value"] / counted["step"]).median())
-    if timed.groupby([*STEP])["record"].nunique().median() >= many:
+    many = (counted["value"] / counted["step"].where(counted["step"] > 0)).median()
+    if pd.isna(many) or timed.groupby([*STEP])["record"].nunique().median() >= round(many):
         return events, None
     seconds = events["seconds"].copy()
     seconds.loc[timed.index] = float("nan")
     text = (
-        f"only the last of a step's {many} micro-batches is printed, which takes "
+        f"only the last of a step's {many:.0f} micro-batches is printed, which takes "
         f"{format_seconds(float(timed['seconds'].mean()))}: how long a step takes is unknown"
     )
     return events.assign(seconds=seconds), met("last-micro-batch-alone", "doubt", text, timed)

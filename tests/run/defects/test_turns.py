@@ -63,6 +63,19 @@ def test_a_loop_s_turn_is_a_micro_batch_of_which_an_optimizer_step_takes_several
     assert run.repairs["name"].to_list() == ["turns-of-micro-batches"] * (accumulation > 1)
 
 
+def test_turns_that_count_from_0_make_up_as_many_steps_as_those_that_count_from_1() -> None:
+    settings = "[INFO] [config.py:999:print]   gradient_accumulation_steps .. 4\n"
+    line = "Epoch: [0][{0:4d}/16]\tTime  0.500 ( 0.600)\tData  0.100 ( 0.100)\tLoss 1.0 (1.0)\n"
+    run = run_of_text(settings, *(line.format(turn) for turn in range(16)))
+    assert run.steps["step"].to_list() == [0, 1, 2, 3]
+    assert run.steps["seconds"].to_list() == [2.0] * 4
+
+
+def test_litgpt_s_micro_batches_of_no_step_yet_do_not_tell_how_many_a_step_has() -> None:
+    line = "iter 0 step 0: loss 3.1250, iter time: 500.50ms (optimizer.step)\n"
+    assert run_of_text(line).repairs["name"].to_list() == ["micro-batches-alone"]
+
+
 def test_a_step_of_which_litgpt_prints_the_last_micro_batch_alone_has_no_time() -> None:
     """It accumulates over 16, and prints when a step ends."""
     line = "Epoch 1 | iter {} step {} | loss train: 2.500, val: n/a | iter time: 400.25 ms (step)\n"
