@@ -16,6 +16,7 @@ _FEW: Final = 3  # of each, where both run backwards without exception
 _FEW_ALONE: Final = 5  # of the step number, where times do not tell
 _BACKWARDS: Final = 0.95  # of them, if lines stand in reverse order
 _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
+_ENGINES: Final = 64  # that are told apart
 
 
 def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
@@ -160,8 +161,7 @@ def engines_of(source: Source, kinds: Kinds, own: np.ndarray, segment: np.ndarra
         )
         if same.mean() < _REPEATS:
             continue
-        turn = np.zeros(len(marks), np.int64)
         place_of_first = np.maximum.accumulate(np.where(~same, np.arange(len(marks)), 0))
         turn = np.arange(len(marks)) - place_of_first
-        engine[marks] = np.minimum(turn, 9)
+        engine[marks] = np.minimum(turn, _ENGINES - 1)
     return engine

@@ -255,6 +255,12 @@ def test_two_engines_that_take_turns_are_told_apart() -> None:
     assert set(segments(text)) == {0}
 
 
+def test_as_many_engines_as_take_turns_are_told_apart() -> None:
+    later = [PFX.replace(b",800", b",8%02d" % engine) for engine in range(12)]
+    text = b"".join(mark(n, prefix=prefix) for n in range(1, 5) for prefix in later)
+    assert [row["engine"] for row in rows(text, name="skipped")] == [*range(12)] * 4
+
+
 def test_a_trainers_line_that_stands_there_several_times_is_of_ranks_and_no_engines() -> None:
     """torchtitan prints on every rank, without its number, unless told otherwise."""
     line = b"step: %2d  loss: 7.5000  memory: 9.25GiB(11.56%%)  tps: 85%d  mfu: 2.25%%\n"
