@@ -109,7 +109,8 @@ class Sheet:
         """What places the records; from now on those that say nothing new are left out."""
         c = self.columns
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
-        source = Source(rank=c["rank"], host=c["host"], at=c["at"], **self._counts(), **own)
+        host = with_lost_hosts(c["rank"], c["host"])
+        source = Source(rank=c["rank"], host=host, at=c["at"], **self._counts(), **own)
         marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
         self.again = doubled(source, marks[source.pattern], self.records.rows)
         self.repeated = c["line"][self.again]
@@ -144,3 +145,21 @@ class Sheet:
                 column[record[mine]] = known
             columns[field] = column
         return columns
+
+
+def with_lost_hosts(rank: np.ndarray, host: np.ndarray) -> np.ndarray:
+    """Hosts of lines, and of those that name a rank alone the one that all others of it name: a
+    launcher's label may be lost from some lines, and read as they stand they would be of another
+    process, whose steps are counted apart."""
+    known = np.flatnonzero((rank >= 0) & (host >= 0))
+    lost = np.flatnonzero((rank >= 0) & (host < 0))
+    if not len(known) or not len(lost):
+        return host
+    order = known[np.lexsort((host[known], rank[known]))]
+    ranks, first = np.unique(rank[order], return_index=True)
+    least, most = host[order[first]], host[order[np.append(first[1:], len(order)) - 1]]
+    at = np.minimum(np.searchsorted(ranks, rank[lost]), len(ranks) - 1)
+    alone = (ranks[at] == rank[lost]) & (least[at] == most[at])
+    told = host.copy()
+    told[lost[alone]] = least[at[alone]]
+    return told

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from dsprof import grammar
 from dsprof.logs import Reader
+from dsprof.logs.sheet import with_lost_hosts
 from dsprof.logs.source import Source
 
 MICRO = "[Rank {r}] time (ms) | fwd_microstep: {a} | bwd_microstep: 2.00 | step_microstep: 1.00"
@@ -48,3 +52,21 @@ def test_each_rank_closes_its_own_steps() -> None:
 
 def test_steps_are_counted_once_for_all_ranks() -> None:
     assert steps_of(lines_of(4, 5, marks=False)) == expected(4, 5)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_rank_whose_lines_lost_the_label_of_their_host_in_part_is_one_process(
+    marks: bool,
+) -> None:
+    """Timers were closed twice over otherwise: those with the label, and those without."""
+    lines = lines_of(2, 20, marks=marks)
+    hosts = ["node0: " if "[Rank 0]" in line else "node1: " for line in lines]
+    for lost in range(0, len(lines), 3):
+        hosts[lost] = ""
+    assert steps_of([*map(str.__add__, hosts, lines)]) == expected(2, 20)
+
+
+def test_a_rank_that_two_hosts_name_keeps_its_lines_without_one_apart() -> None:
+    """Nobody knows of which of two jobs they are."""
+    rank, host = np.array([0, 0, 0, 1, 1, -1]), np.array([-1, 4, 5, -1, 4, -1])
+    assert with_lost_hosts(rank, host).tolist() == [-1, 4, 5, 4, 4, -1]
