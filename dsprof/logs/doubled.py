@@ -32,14 +32,16 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     """Which records only say again what another one said.
 
     Nearly every mark of a step stands there as often, number by number and with the same time,
-    and so do the timer lines. Without either time or timers two launches may say the same.
+    and so do the timer lines. Without either time or timers two launches may say the same. No two
+    timer lines say the same by chance, so where nothing marks a step they tell alone.
 
     Args:
         own: which records mark a step.
         batches: the rows of all records.
     """
     none = np.zeros(len(own), bool)
-    marks, timers = np.flatnonzero(own), np.flatnonzero(source.signature >= 0)
+    timers = np.flatnonzero(source.signature >= 0)
+    marks = np.flatnonzero(own) if own.any() else timers
     stamped = len(marks) > 0 and (source.at[marks] != UNKNOWN).mean() >= _MOST
     if len(marks) < _FEWEST or not (stamped or len(timers)):
         return none
@@ -49,6 +51,8 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     if _stand_alone(said[marks]):
         return none
     which, size = _like(said)
+    if not own.any() and len(np.unique(which[marks])) < _FEWEST:
+        return none  # of few values, as the zeros of a timer that ran around nothing
     times = int(np.median(size[which[marks]]))
     exact = size[which] == times
     if times < 2 or any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):

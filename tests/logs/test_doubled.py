@@ -61,6 +61,20 @@ def test_timers_tell_copies_by_themselves(stamped: bool) -> None:
     assert said([*once, *once]) == said(once)
 
 
+@pytest.mark.parametrize("twice", [True, False])
+def test_timers_that_no_mark_numbers_are_read_once(twice: bool) -> None:
+    once = log_of(stamped=False)[1::2]
+    assert said([line for line in once for _ in range(2)] if twice else [*once, *once]) == said(
+        once
+    )
+
+
+def test_timers_that_no_mark_numbers_may_read_the_same_in_each_step() -> None:
+    """As those of a timer that runs around nothing do."""
+    lines = ["[Rank 0] time (ms) | fwd: 10.00 | bwd: 20.50 | step: 1.25"] * 12
+    assert len({row["step"] for row in said(lines)}) == 12
+
+
 def test_the_run_says_what_was_left_out() -> None:
     log = read("\n".join([line for line in ONCE for _ in range(2)]).encode())
     run = from_events(log.events.to_pandas(), meta=log.meta)
