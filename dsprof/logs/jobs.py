@@ -67,6 +67,7 @@ class _Job:
     settings: dict[str, frozenset[float]] = field(default_factory=dict)
     begin: int = UNKNOWN
     end: int = UNKNOWN
+    reached: int = 0  # the highest step
     steps: int = 0  # most of one file
     records: int = 0
 
@@ -78,6 +79,7 @@ class _Job:
         if one.begin != UNKNOWN:
             self.begin = one.begin if self.begin == UNKNOWN else min(self.begin, one.begin)
             self.end = max(self.end, one.end)
+        self.reached = max(self.reached, one.last)
         self.steps = max(self.steps, len(one.steps))
         self.records += told.records
 
@@ -141,7 +143,11 @@ def _with_restarts(families: Sequence[_Job], files: Sequence[Told]) -> list[_Job
     """A job that went on elsewhere, on fewer or more ranks, is one."""
     jobs: list[_Job] = []
     for family in sorted(families, key=lambda job: job.begin):
-        job = next((job for job in reversed(jobs) if _goes_on(family, job, files)), None)
+        marks = [files[file].extent for file in family.files if len(files[file].extent.steps) > 1]
+        every = min((int(np.median(np.diff(one.steps))) for one in marks), default=0)
+        first = min((one.first for one in marks), default=0)
+        earlier = reversed(jobs) if every < first else ()
+        job = next((job for job in earlier if _goes_on(family, first - every, job)), None)
         if job is None:
             jobs.append(family)
         else:
@@ -149,20 +155,12 @@ def _with_restarts(families: Sequence[_Job], files: Sequence[Told]) -> list[_Job
     return jobs
 
 
-def _goes_on(later: _Job, earlier: _Job, files: Sequence[Told]) -> bool:
-    """Whether it begins behind the other's end, with steps behind the first ones, and those that
-    the other had reached."""
-    if UNKNOWN in (later.begin, earlier.begin) or later.begin < earlier.end:
+def _goes_on(later: _Job, step: int, earlier: _Job) -> bool:
+    """Whether it begins behind the other's end, and behind a `step` that the other had reached."""
+    if step > earlier.reached or UNKNOWN in (later.begin, earlier.begin):
         return False
-    differ = set(later.all_that_differ(earlier.settings))
-    if not differ or not differ <= _ELASTIC:
-        return False
-    marks = [files[file].extent for file in later.files if len(files[file].extent.steps) > 1]
-    if not marks:
-        return False
-    every = min(int(np.median(np.diff(one.steps))) for one in marks)
-    reached = max(files[file].extent.last for file in earlier.files)
-    return every < min(one.first for one in marks) <= reached + every
+    differ = set(later.all_that_differ(earlier.settings)) if later.begin >= earlier.end else set()
+    return bool(differ) and differ <= _ELASTIC
 
 
 def _told_differently(families: Sequence[_Job]) -> str:
