@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.run.lost import USUAL, lost_lines
-from dsprof.run.table import Codes, keys, known_rank, runs, whole
+from dsprof.run.table import Codes, groups_of, keys, known_rank, runs, whole
 from dsprof.run.words import Word
 
 
@@ -28,11 +28,11 @@ def gaps(
         rows: timers; `which` of `words` each is, `names` the code of each word's name.
         span: segment, engine, step and rank of each row as one code that rises with the step.
     """
-    who = keys(known_rank(rows), "segment", "engine", "rank")
+    kind = keys(known_rank(rows), "segment", "engine", "rank", "timers")
     flavour = whole(rows["timers"])
     heads = runs(flavour, span)
-    odd = np.flatnonzero(_uneven(flavour, who, which, heads))
-    lacking = _lacking(flavour, who, which, span, heads[odd]), lost_lines(rows, words, which, span)
+    odd = heads[_uneven(flavour, kind, which, heads)]
+    lacking = _lacking(kind, which, span, kind[odd]), lost_lines(rows, words, which, span)
     place, word = (np.concatenate(parts) for parts in zip(*lacking, strict=True))
     timer = span * max(len(words), 1) + names[which]
     near = np.isin(span, span[place])
@@ -55,10 +55,9 @@ def gaps(
     return found.drop_duplicates("timer")  # two lines of a step may lack the same
 
 
-def _uneven(flavour: Codes, who: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:
-    """Lines that are not made of whole sets of the timers of their flavour and printer."""
+def _uneven(flavour: Codes, kind: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:
+    """Lines that are not made of whole sets of the timers of their flavour and printer (`kind`)."""
     width = int(which.max(initial=0)) + 1
-    kind = who * (int(flavour.max(initial=-1)) + 2) + flavour + 1
     seen = np.bincount(kind * width + which, minlength=(kind.max(initial=0) + 1) * width) > 0
     usual = seen.reshape(-1, width).sum(axis=1)[kind[heads]]
     lengths = np.diff(heads, append=len(flavour))
@@ -66,24 +65,24 @@ def _uneven(flavour: Codes, who: Codes, which: Codes, heads: Codes) -> npt.NDArr
     return odd
 
 
-def _lacking(
-    flavour: Codes, who: Codes, which: Codes, span: Codes, heads: Codes
-) -> tuple[Codes, Codes]:
-    """Of the lines that begin at `heads`: the timers that such lines usually hold."""
-    place, word = [], []
-    for one, of in {(int(flavour[h]), int(who[h])) for h in heads}:
-        mine = np.flatnonzero((flavour == one) & (who == of))
-        table = pd.crosstab(span[mine], which[mine]) if len(mine) else pd.DataFrame()
-        counts = table.to_numpy()
+def _lacking(kind: Codes, which: Codes, span: Codes, some: Codes) -> tuple[Codes, Codes]:
+    """The timers that lines of `some` kinds lack and usually hold."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    of_some = np.flatnonzero(np.isin(kind, some))
+    for alike in groups_of(kind[of_some]):
+        mine = of_some[alike]
+        _, begins, row = np.unique(span[mine], return_index=True, return_inverse=True)
+        words, column = np.unique(which[mine], return_inverse=True)
+        shape = len(begins), len(words)
+        counts = np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1]).reshape(shape)
         first = (counts > 0).argmax(axis=0)
-        later = np.arange(len(table))[:, None] > first
-        usual = (counts > 0).sum(axis=0) >= USUAL * (len(table) - first)
+        later = np.arange(len(counts))[:, None] > first
+        usual = (counts > 0).sum(axis=0) >= USUAL * (len(counts) - first)
         short = counts < counts.max(axis=1, keepdims=True)
         at, lack = np.nonzero(short & later & usual)
-        begins = pd.Series(mine).groupby(span[mine]).first()
-        place += list(begins.loc[table.index[at]])
-        word += list(table.columns[lack])
-    return np.array(place, np.int64), np.array(word, np.int64)
+        found.append((mine[begins[at]], words[lack]))
+    place, word = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return place, word
 
 
 def _told(words: Sequence[Word], word: int, flavour: int, there: set[tuple[int, int]]) -> bool:

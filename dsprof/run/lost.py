@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, whole
+from dsprof.run.table import Codes, Numbers, groups_of, keys, known_rank, numbers, whole
 from dsprof.run.words import Word
 
 #: Part of a rank's steps, from the first one that shows a timer on, that must show it.
@@ -32,10 +32,9 @@ def lost_lines(
         span: segment, engine, step and rank of each row as one code that rises with the step.
     """
     who = keys(known_rank(rows), "segment", "engine", "rank")
-    order = np.argsort(who, kind="stable")
     flavour, seconds = whole(rows["timers"]), numbers(rows["seconds"])
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for mine in np.split(order, np.flatnonzero(np.diff(who[order])) + 1):
+    for mine in groups_of(who):
         one = _Rank(words, which[mine], flavour[mine], seconds[mine], span[mine])
         found += [(mine[place], word) for place, word in one.lost()]
     place, word = (np.concatenate(parts) for parts in zip(*found, strict=True))
