@@ -31,9 +31,10 @@ Marks = npt.NDArray[np.uint64]
 def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     """Which records only say again what another one said.
 
-    Nearly every mark of a step stands there as often, number by number and with the same time,
-    and so do the timer lines. Without either time or timers two launches may say the same. No two
-    timer lines say the same by chance, so where nothing marks a step they tell alone.
+    Nearly every mark of a step stands there as often, number by number, those that have a time
+    with the same one, and so do the timer lines. Without either time or timers two launches may
+    say the same. Hardly two timer lines say the same by chance, so where nothing marks a step they
+    tell alone.
 
     Args:
         own: which records mark a step.
@@ -42,7 +43,7 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     none = np.zeros(len(own), bool)
     timers = np.flatnonzero(source.signature >= 0)
     marks = np.flatnonzero(own) if own.any() else timers
-    stamped = len(marks) > 0 and (source.at[marks] != UNKNOWN).mean() >= _MOST
+    stamped = (source.at[marks] != UNKNOWN).sum() >= _FEWEST
     if len(marks) < _FEWEST or not (stamped or len(timers)):
         return none
     if _stand_alone(_of_records(source, marks)):
@@ -51,13 +52,13 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     if _stand_alone(said[marks]):
         return none
     which, size = _like(said)
-    if not own.any() and len(np.unique(which[marks])) < _FEWEST:
-        return none  # of few values, as the zeros of a timer that ran around nothing
     times = int(np.median(size[which[marks]]))
-    exact = size[which] == times
-    if times < 2 or any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
+    exact, alike = size[which] == times, size[which] % times == 0
+    told = (exact[marks], alike[timers])  # timers of few digits may read the same more often
+    few = not own.any() and len(np.unique(which[marks])) < _FEWEST  # as those that read 0 each time
+    few |= 2 * exact[timers].sum() < len(timers)  # others repeat within a printing
+    if times < 2 or few or any(some.mean() < _MOST for some in told if len(some)):
         return none
-    alike = size[which] % times == 0
     turn = _turn(which, size, times, beside=_stand_beside(which[marks]))
     again: Flags = alike & (turn > 0)
     return again

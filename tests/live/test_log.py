@@ -77,7 +77,7 @@ def test_a_restart_is_counted_across_a_takeover(
     monkeypatch.setattr(live_log, "ROLL", 200)
     monkeypatch.setattr(live_log, "_OVERLAP", 1 << 13)
     path = tmp_path / "run.log"
-    launches = [b"".join(map(step_line, range(1, 401))) for _ in range(3)]
+    launches = [b"".join(step_line(n, loss) for n in range(1, 401)) for loss in (3.0, 2.0, 1.0)]
     path.write_bytes(b"".join(launches))
     follower = LogFollower(File(str(path)), GRAMMAR)
     while follower.poll(4000):

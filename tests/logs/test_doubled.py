@@ -75,6 +75,21 @@ def test_timers_that_no_mark_numbers_may_read_the_same_in_each_step() -> None:
     assert len({row["step"] for row in said(lines)}) == 12
 
 
+def test_lines_without_a_time_beside_some_that_have_one_are_read_once() -> None:
+    """A pipeline's engine prints both at each step."""
+    marks = log_of()[::2]
+    told = [f"steps: {n} loss: 2.5 iter time (s): 0.5 samples/sec: 8.0" for n in range(1, 13)]
+    once = [line for pair in zip(marks, told, strict=True) for line in pair]
+    assert said([line for line in once for _ in range(2)]) == said(once)
+
+
+def test_some_timers_of_few_digits_may_read_the_same() -> None:
+    """ZeRO-3 prints that of its optimizer alone."""
+    updates = [f"[Rank 0] time (ms) | optimizer_step: 5.1{n % 4}" for n in range(12)]
+    once = [line for n in range(12) for line in (*ONCE[2 * n : 2 * n + 2], updates[n])]
+    assert said([line for line in once for _ in range(2)]) == said(once)
+
+
 def test_the_run_says_what_was_left_out() -> None:
     log = read("\n".join([line for line in ONCE for _ in range(2)]).encode())
     run = from_events(log.events.to_pandas(), meta=log.meta)
