@@ -1,4 +1,4 @@
-"""Numbers for what is said again and again."""
+"""Numbers for what is said again and again, and where each of them stands."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ class Codes(Generic[T]):
     def taken_from(self, other: Codes[T]) -> np.ndarray:
         """For each code of `other` the code here; the last one, for -1, stays -1."""
         return np.array([*map(self, other.values), -1], np.int32)
+
+
+def groups_of(codes: np.ndarray) -> list[np.ndarray]:
+    """Where each code stands, in order, for every one there is."""
+    order = np.argsort(codes, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+    return groups if len(codes) else []

@@ -125,12 +125,6 @@ def _find(piece: bytes, byte: bytes, start: int, end: int) -> int:
     return at if at >= 0 else end
 
 
-def groups_of(values: np.ndarray) -> list[np.ndarray]:
-    """Where each value stands, for every value there is."""
-    order = np.argsort(values, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
-
-
 def _bounds(ends: np.ndarray, index: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     bounds = np.concatenate([[-1], ends, [size]])
     return bounds[index] + 1, bounds[index + 1]

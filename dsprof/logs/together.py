@@ -13,7 +13,8 @@ import numpy as np
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bodies import bodies_of, tells_of
-from dsprof.logs.hits import Hits, groups_of
+from dsprof.logs.codes import groups_of
+from dsprof.logs.hits import Hits
 from dsprof.logs.measures import Groups
 from dsprof.logs.piece import Piece
 from dsprof.logs.records import Records

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dsprof.logs.codes import groups_of
 from dsprof.run.lost import USUAL, lost_lines
-from dsprof.run.table import Codes, groups_of, keys, known_rank, runs, whole
+from dsprof.run.table import Codes, keys, known_rank, runs, whole
 from dsprof.run.words import Word
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.run.table import Codes, Numbers, groups_of, keys, known_rank, numbers, whole
+from dsprof.logs.codes import groups_of
+from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, whole
 from dsprof.run.words import Word
 
 #: Part of a rank's steps, from the first one that shows a timer on, that must show it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -126,13 +125,6 @@ def runs(*columns: npt.ArrayLike) -> Codes:
         if not _is_one(array):
             new[1:] |= array[1:] != array[:-1]
     return np.flatnonzero(new)
-
-
-def groups_of(codes: Codes) -> list[Codes]:
-    """The rows of each code, in order."""
-    order = np.argsort(codes, kind="stable")
-    heads = runs(codes[order]).tolist()
-    return [order[head:end] for head, end in pairwise([*heads, len(codes)])]
 
 
 def _is_one(array: npt.NDArray[Any]) -> bool:

@@ -13,7 +13,6 @@ from dsprof.events import COLUMNS
 from dsprof.run.table import (
     among,
     frame_of,
-    groups_of,
     keys,
     of_kind,
     of_part,
@@ -66,11 +65,6 @@ def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
     frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
     code = keys(frame, "step", "rank")
     assert code[0] == code[2] != code[1] == code[3]
-
-
-def test_rows_of_one_code_are_grouped_in_order_wherever_they_stand() -> None:
-    assert [rows.tolist() for rows in groups_of(np.array([3, -1, 3, 0]))] == [[1], [3], [0, 2]]
-    assert groups_of(np.zeros(0, np.int64)) == []
 
 
 def test_a_sum_over_a_part_is_that_of_its_segment_and_engine_without_what_is_missing() -> None:
