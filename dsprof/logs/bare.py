@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from dsprof.grammar import Grammar
+from dsprof.logs.codes import groups_of
 from dsprof.logs.kinds import NONE, Kinds, Source, those
 
 _SURE: Final = 0.1  # of a step
@@ -15,6 +16,7 @@ _NO_MORE: Final = 1e-6
 _MANY: Final = 10  # records that show how far apart all stand
 _COPY: Final = "huggingface.train_callback"
 _FEW: Final = 3  # records that show what grows as their epochs do
+_SELDOM: Final = 5  # times as many records must be of one process as are of another, or nobody
 _SAME: Final = 0.006  # of an epoch, of which a line says two decimals
 
 
@@ -127,10 +129,13 @@ def _bars_agree(steps: np.ndarray, source: Source, bare: np.ndarray, numbered: n
 
 
 def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
-    """The records of each rank and host, in order."""
+    """The records of each rank and host, in order. Those that name neither are of the only one that
+    others name, where one of the two is seldom: another process would print as many."""
     who = source.host[records].astype(np.int64) * 100_003 + source.rank[records]
-    order = np.argsort(who, kind="stable")
-    return np.split(records[order], np.flatnonzero(np.diff(who[order])) + 1)
+    lost = (source.host[records] < 0) & (source.rank[records] < 0)
+    if len(np.unique(who[~lost])) == 1 and _SELDOM * min(lost.sum(), (~lost).sum()) < len(who):
+        return [records]
+    return [records[alike] for alike in groups_of(who)]
 
 
 def _steps_between(source: Source, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:

@@ -37,6 +37,18 @@ def test_records_whose_only_bars_are_of_something_else_are_counted() -> None:
     assert steps(shards + dicts) == steps(dicts + over) == [1, 2, 3, 4]
 
 
+def test_a_record_that_lost_the_label_of_its_host_is_of_the_process_of_the_others() -> None:
+    told = [b"node1: {'loss': 1.5, 'epoch': 0.%02d}\n" % n for n in range(1, 13)]
+    told[4] = told[4].removeprefix(b"node1: ")
+    assert steps(b"".join(told)) == [*range(1, 13)]
+
+
+def test_as_many_records_with_a_label_as_without_are_of_two_processes() -> None:
+    told = [b"{'loss': 1.5, 'epoch': 0.%02d}\n" % n for n in range(1, 13)]
+    both = [line for one in told for line in (one, b"node1: " + one)]
+    assert steps(b"".join(both)) == [n for n in range(1, 13) for _ in range(2)]
+
+
 def test_a_record_is_of_the_step_of_the_trainings_bar_and_not_of_what_was_generated() -> None:
     """vLLM draws a bar of its prompts in each step of TRL's trainers."""
     told = b"".join(
