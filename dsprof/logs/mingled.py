@@ -10,6 +10,7 @@ import numpy as np
 from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
 from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.codes import groups_of
 from dsprof.logs.launches import is_upside_down
 from dsprof.logs.sheet import Sheet
 
@@ -42,18 +43,18 @@ def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
     first = own & (told["rank"] == 0) & (told["host"] >= 0)
     first &= (told["step"] > 0) & (told["at"] != UNKNOWN)
     for pattern in np.unique(told["pattern"][first]):
-        step, host, at = (
-            told[name][first & (told["pattern"] == pattern)] for name in ("step", "host", "at")
-        )
-        for one, other in combinations(np.unique(host).tolist(), 2):
-            pair = np.isin(host, (one, other))
-            forward = np.diff(step[pair])[np.diff(host[pair]) != 0] > 0
-            times = [
-                dict(zip(step[host == who], at[host == who], strict=True)) for who in (one, other)
-            ]
+        places = np.flatnonzero(first & (told["pattern"] == pattern))
+        each = [places[alike] for alike in groups_of(told["host"][places])]
+        for pair in combinations(each, 2):
+            one, other = pair
+            if one[-1] < other[0] or other[-1] < one[0]:
+                continue  # no turns
+            both = np.sort(np.concatenate(pair))
+            forward = np.diff(told["step"][both])[np.diff(told["host"][both]) != 0] > 0
+            times = [dict(zip(told["step"][own], told["at"][own], strict=True)) for own in pair]
             apart = sum(times[0][n] != times[1][n] for n in times[0].keys() & times[1].keys())
             by_turns = min(forward.sum(), (~forward).sum()) >= _EACH_WAY * len(forward)
             if len(forward) >= _TURNS and by_turns and apart >= _SHARED:
                 names = sheet.records.senders.hosts.values
-                return names[one], names[other]
+                return names[told["host"][one[0]]], names[told["host"][other[0]]]
     return None
