@@ -109,7 +109,7 @@ class Sheet:
         """What places the records; from now on those that say nothing new are left out."""
         c = self.columns
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
-        host = with_lost_hosts(c["rank"], c["host"])
+        host = one_of_each_rank(c["rank"], c["host"])
         source = Source(rank=c["rank"], host=host, at=c["at"], **self._counts(), **own)
         marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
         self.again = doubled(source, marks[source.pattern], self.records.rows)
@@ -147,19 +147,23 @@ class Sheet:
         return columns
 
 
-def with_lost_hosts(rank: np.ndarray, host: np.ndarray) -> np.ndarray:
-    """Hosts of lines, and of those that name a rank alone the one that all others of it name: a
-    launcher's label may be lost from some lines, and read as they stand they would be of another
-    process, whose steps are counted apart."""
+def one_of_each_rank(rank: np.ndarray, host: np.ndarray) -> np.ndarray:
+    """Hosts of lines, of each rank the first one for all of them: a launcher's label may be lost
+    from some, or change behind all others of a rank, and read as they stand they would be of
+    another process, whose steps are counted apart. A rank of which two hosts print by turns may be
+    two jobs': its lines stay as they are."""
     known = np.flatnonzero((rank >= 0) & (host >= 0))
-    lost = np.flatnonzero((rank >= 0) & (host < 0))
-    if not len(known) or not len(lost):
+    if not len(known):
         return host
     order = known[np.lexsort((host[known], rank[known]))]
-    ranks, first = np.unique(rank[order], return_index=True)
-    least, most = host[order[first]], host[order[np.append(first[1:], len(order)) - 1]]
-    at = np.minimum(np.searchsorted(ranks, rank[lost]), len(ranks) - 1)
-    alone = (ranks[at] == rank[lost]) & (least[at] == most[at])
-    told = host.copy()
-    told[lost[alone]] = least[at[alone]]
-    return told
+    new = (np.diff(rank[order]) != 0) | (np.diff(host[order]) != 0)
+    first, last = order[np.append(True, new)], order[np.append(new, True)]
+    in_turn = np.lexsort((first, rank[first]))
+    first, last = first[in_turn], last[in_turn]
+    behind = first[1:]
+    mixed = rank[behind[(rank[behind] == rank[first[:-1]]) & (behind < last[:-1])]]
+    ranks, begin = np.unique(rank[first], return_index=True)
+    at = np.minimum(np.searchsorted(ranks, rank), len(ranks) - 1)
+    told = (ranks[at] == rank) & ~np.isin(rank, mixed)
+    alike: np.ndarray = np.where(told, host[first[begin]][at], host)
+    return alike

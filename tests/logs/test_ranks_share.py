@@ -7,7 +7,7 @@ import pytest
 
 from dsprof import grammar
 from dsprof.logs import Reader
-from dsprof.logs.sheet import with_lost_hosts
+from dsprof.logs.sheet import one_of_each_rank
 from dsprof.logs.source import Source
 
 MICRO = "[Rank {r}] time (ms) | fwd_microstep: {a} | bwd_microstep: 2.00 | step_microstep: 1.00"
@@ -66,7 +66,15 @@ def test_a_rank_whose_lines_lost_the_label_of_their_host_in_part_is_one_process(
     assert steps_of([*map(str.__add__, hosts, lines)]) == expected(2, 20)
 
 
-def test_a_rank_that_two_hosts_name_keeps_its_lines_without_one_apart() -> None:
+def test_a_rank_that_goes_on_under_another_name_of_its_host_closes_steps_of_its_own() -> None:
+    """Or on another host. Its first steps were those of both in one otherwise."""
+    lines = lines_of(2, 20, marks=False)
+    hosts = ["10.0.0.1: " if n < len(lines) // 2 else "node1: " for n in range(len(lines))]
+    assert steps_of([*map(str.__add__, hosts, lines)]) == expected(2, 20)
+
+
+def test_lines_of_a_rank_that_two_hosts_print_by_turns_stay_as_they_are() -> None:
     """Nobody knows of which of two jobs they are."""
-    rank, host = np.array([0, 0, 0, 1, 1, -1]), np.array([-1, 4, 5, -1, 4, -1])
-    assert with_lost_hosts(rank, host).tolist() == [-1, 4, 5, 4, 4, -1]
+    rank = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2, -1])
+    host = np.array([-1, 4, 5, 4, -1, 4, 5, -1, 4, -1])
+    assert one_of_each_rank(rank, host).tolist() == [-1, 4, 5, 4, 4, 4, 5, 5, 5, -1]
