@@ -2,7 +2,8 @@
 
 A job redraws its bar many times a second; as records they would outnumber everything
 else and say nothing. But a record that has no step number of its own is printed next
-to the bar that shows it, and the last bar of a source says how far it came.
+to the bar that shows it, and the last bar of a source says how far it came, as does the one in
+front of a failure.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class Search:
         of_needle: candidates, those with the longest own needle first.
         sure: the text of a regex that matches wherever the needle stands.
         shapes: of the pattern's records.
-        looks_back: a record of the pattern is numbered by the bar in front of it.
+        looks_back: the bar in front of a record of the pattern numbers it, or says how far the
+            training had come when it failed.
         more: a record reaches beyond its match, to a lead or to pairs.
         apart: needles that must be read one by one, in their order.
         around: its sender is wanted at once, for a bar or a block.
@@ -83,6 +84,8 @@ def search_of(grammar: Grammar) -> Search:
 
 
 def _looks_back(pattern: Pattern) -> bool:
+    if pattern.severity == "critical":
+        return True
     return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.groupindex)
 
 

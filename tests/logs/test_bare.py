@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.logs.reading import rows
 
 LOGGED = b"[INFO|2025-05-02 10:20:30] llamafactory.train.callbacks:143 >> "
@@ -108,3 +110,11 @@ def test_a_copy_that_lost_its_first_bar_keeps_the_others_for_what_follows_them()
 
 def test_epochs_far_from_the_first_do_not_tell_on_which_side_bars_stand() -> None:
     assert steps(copied_from(5010, behind=True))[1:] == [5010, 5020]
+
+
+@pytest.mark.parametrize("behind", [b"", b"Sending process 7 closing signal SIGTERM\n" * 200])
+def test_the_bar_in_front_of_a_failure_is_read_however_much_is_said_behind_it(
+    behind: bytes,
+) -> None:
+    text = BAR % (12, 12, 18) + BAR % (13, 13, 19) + b"RuntimeError: CUDA error: unknown error\n"
+    assert [row["value"] for row in rows(text + behind, name="bar_position")] == [13]
