@@ -142,7 +142,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, rb"\d{1,4}\|[\w .-]{1,64}\| "),
     (False, _UNNUMBERED + _NO_LEVEL + _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
-    (False, rb" {0,6}(?P<task>\d{1,6}): "),
+    # what Slurm's daemon says is of all tasks of its node: srun shows it as if the first one did
+    (False, rb" {0,6}(?P<task>\d{1,6}): (?!slurmstepd: )"),
     (False, _GREP),
     (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
     (False, rb"slurmstepd-" + _HOST + rb": "),  # Slurm's daemon, where it names its node

@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "pdsh": (b"worker-1: ", {"host": "worker-1"}),
     "slurmstepd": (b"slurmstepd-node7: ", {"host": "node7"}),
     "srun": (b" 3: ", {"host": "task 3"}),
+    "srun where Slurm's daemon speaks": (b"3: slurmstepd: error: ", {}),
     "mpirun": (b"[1,5]<stdout>:", {"rank": 5}),
     "mpirun with a time": (
         b"Tue Nov 21 05:33:09 2026[1,5]<stderr>:",

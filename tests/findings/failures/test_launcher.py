@@ -169,9 +169,10 @@ def test_of_several_tasks_that_srun_names_none_is_the_one_that_failed(
 def test_the_task_that_the_kernel_killed_is_the_one_that_srun_names(tmp_path: Path) -> None:
     killed = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.\n"
     named = "srun: error: w{}: task {}: Out Of Memory\n"
-    found = verdict(tmp_path, killed + named.format(1, 11))
-    assert found.title == "Task 11 on w1 ran out of host memory"
-    assert found.evidence[-1].text == "task 11: Out Of Memory"
+    for label in ("", "0: "):  # of srun --label, whichever task of that node was killed
+        found = verdict(tmp_path, label + killed + named.format(1, 11))
+        assert found.title == "Task 11 on w1 ran out of host memory"
+        assert found.evidence[-1].text == "task 11: Out Of Memory"
     found = verdict(tmp_path, killed + named.format(1, 11) + named.format(2, 20))
     assert found.title == "A process ran out of host memory"
     found = verdict(tmp_path, killed + named.format(1, "11-12").replace("task", "tasks"))
