@@ -47,7 +47,7 @@ def _covered(step: Codes, width: int) -> Codes:
     apart = int(np.median(np.diff(told))) if len(told) > 1 else width
     if apart >= width:
         return np.ones(len(step), np.int64)
-    begin = told[0] - apart
+    begin = max(told[0] - apart, 0)  # no step lies before the first
     window = (told - begin - 1) // width
     ends = told[np.append(window[1:] != window[:-1], [True])]
     if len(ends) > 1 and ends[-1] + apart <= begin + (window[-1] + 1) * width:

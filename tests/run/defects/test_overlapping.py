@@ -69,3 +69,11 @@ def test_windows_of_twenty_turns_overlap_in_lines_of_each_tenth() -> None:
     ))  # fmt: skip
     known = run.steps[run.steps["seconds"].notna()]
     assert known[["step", "covers", "seconds"]].to_numpy().tolist() == [[20, 20, 3], [40, 20, 2]]
+
+
+def test_no_window_reaches_back_behind_the_first_step() -> None:
+    """Its first line stands at step 2, the next ones five steps apart."""
+    line = "mmengine - INFO - Iter(train) [{:4}/900]  lr: 1e-3  time: 2.0000  loss: 2\n"
+    run = run_of_text(*(line.format(turn) for turn in (2, 7)))
+    (row,) = run.steps[run.steps["seconds"].notna()].to_dict("records")
+    assert (row["step"], row["covers"]) == (7, 7)
