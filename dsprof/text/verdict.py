@@ -82,7 +82,8 @@ def reason_section(findings: list[Finding]) -> list[RenderableType]:
     rows = columns(8)
     for label, cell in (*_proofs(found), *_reasons(found)):
         rows.add_row(say(label, QUIET), cell)
-    return section("Why", "", say(found.summary), *([rows] if rows.rows else []))
+    said = [say(found.summary)] if found.summary else []
+    return section("Why", "", *said, *([rows] if rows.rows else []))
 
 
 def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -98,3 +99,9 @@ def test_what_is_to_change_and_what_is_to_do_stand_apart() -> None:
         lines = rendered(Group(*section), 80).splitlines()
         told = [line for line in lines if re.search("bf16|zero_opt|the node", line)]
         assert [line[:10].strip() for line in told] == ["Change", "", "Do"]
+
+
+def test_a_verdict_that_needs_no_more_words_has_no_empty_line_for_them() -> None:
+    found = replace(finding("unaccounted-time"), summary="", advice=(Advice("a", "", "b", "c"),))
+    lines = rendered(Group(*reason_section([found])), 80).strip().splitlines()
+    assert [line.split()[0] for line in lines] == ["Why", "Change"]
