@@ -24,6 +24,7 @@ from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.compared import compared_steps, meetings
 from dsprof.analysis.layout import Layout, layout_of
+from dsprof.analysis.micro_batches import counted_micro_batches
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rates import configured_batch, counted_batch
 from dsprof.analysis.rest import untimed_by_step
@@ -218,8 +219,12 @@ class Facts(Job):
 
     @cached_property
     def layout(self) -> Layout:
-        """As configured, but for micro-batches that recorded steps count otherwise."""
+        """As configured, but for micro-batches that recorded steps count otherwise, or that are
+        known by what the engine prints of each alone.
+        """
         found = layout_of(self.run.config, self.run.meta, pipeline=self.is_pipeline)
+        if found.micro_batches is None and not self.run.is_recording:
+            return replace(found, micro_batches=counted_micro_batches(self.run))
         counted = counted_batch(self.run, self.steps)
         configured = configured_batch(self.run, self.steps)
         if not (counted and configured and found.micro_batches):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
+from dsprof.analysis.micro_batches import timed_micro_batches, turns_timed
 from dsprof.findings.evidence import whole
 from dsprof.run.bars import evaluations_told, steps_meant
 
@@ -24,13 +25,14 @@ _QUICKEST: Final = 0.001  # seconds of a turn: what is quicker tokenizes, filter
 @dataclass(frozen=True, slots=True)
 class Bar:
     """The last progress bar: a turn of its loop may be an optimizer step or anything else, unless
-    it is as long as the job says it means to train."""
+    it is as long as the job says it means to train, or the engine timed as many micro-batches."""
 
     position: int
     total: int | None  # None of a bar whose end its loop does not know
     seconds: float  # elapsed, what came before the first turn included
     lately: float | None = None  # seconds of a turn, as it states of the last ones
     counts_steps: bool = False
+    counts_micro_batches: bool = False
     loss: float | None = None  # as its loop writes beside it, of the last turn or the next
     reward: float | None = None
 
@@ -60,7 +62,21 @@ def bar(run: Run) -> Bar | None:
     position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
     lately, counts = _number(slow) or _inverse(fast), total in meant
     beside = {field: _number(last[name]) for name, field in _BESIDE.items()}
-    return Bar(int(position), whole(total), float(seconds), lately, counts_steps=counts, **beside)
+    return Bar(
+        position=int(position),
+        total=whole(total),
+        seconds=float(seconds),
+        lately=lately,
+        counts_steps=counts,
+        counts_micro_batches=not counts and _counts_micro_batches(run, int(position)),
+        **beside,
+    )
+
+
+def _counts_micro_batches(run: Run, position: int) -> bool:
+    """Whether a bar stands where the engine has timed as many micro-batches, or the one more that
+    it does not count yet, and a step has several of them."""
+    return (timed_micro_batches(run) or 1) > 1 and turns_timed(run) - position in (0, 1)
 
 
 def unmoved(run: Run) -> int | None:

@@ -196,8 +196,7 @@ def _layout(run: Run) -> str:
     ]
     stage = known.get("zero_stage")
     zero = f"ZeRO {stage}{_kept(run.config)}" if words.known(stage) else ""
-    counted = run.judged[0].layout.micro_batches if run.is_recording else None
-    micro = counted or known.get("gradient_accumulation_steps")
+    micro = run.judged[0].layout.micro_batches
     batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
     batches += " a step" if batches else ""
     whole = [" ".join(filter(None, said)), words.partly_recorded(known)]
@@ -352,6 +351,7 @@ def _bar(seen: Overview) -> str:
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
     of = "" if said.total is None else f" of {said.total:,}"
-    turns = "optimizer steps" if said.counts_steps else "turns"
-    unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not stated"
+    turns = "micro-batches" if said.counts_micro_batches else "turns"
+    turns = "optimizer steps" if said.counts_steps else turns
+    unsure = "; whether a turn is an optimizer step is not stated" * (turns == "turns")
     return f"{said.position:,}{of} {turns} in {format_seconds(said.seconds)}{each}" + unsure
