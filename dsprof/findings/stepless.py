@@ -237,8 +237,10 @@ def _is_trainer(facts: Facts) -> bool:
 
 
 def _draws_bars(facts: Facts) -> bool:
-    """Whether a bar is all that shows the loop around the engine, which may be the Trainer."""
+    """Whether a bar is all that shows the loop around the engine, which may be the Trainer: not of
+    a pipeline's engine, which that does not drive."""
     known = facts.run.meta.get("framework") not in (None, "deepspeed")
+    known |= facts.is_by_pipeline_engine
     return not known and bool(facts.run.told["name"].eq("bar_total").any())  # its bar knows its end
 
 

@@ -68,6 +68,17 @@ def test_a_bar_as_long_as_the_training_shows_optimizer_steps() -> None:
     )
 
 
+def test_hugging_faces_trainer_drives_no_engine_of_a_pipeline() -> None:
+    stages = (
+        "[2024-09-08 23:02:59,384] [INFO] [engine.py:165:__init__] RANK={} STAGE={} LAYERS=4 [0, 4)"
+        " STAGE_PARAMS=60000 (0.060M) TOTAL_PARAMS=120000 (0.120M) UNIQUE_PARAMS=120000 (0.120M)\n"
+    )
+    bar = "100%|##########| 4800/4800 [00:10<00:00, 480.26it/s]\n"
+    alone, staged = run_of_text(bar), run_of_text(*(stages.format(n, n) for n in (0, 1)), bar)
+    settings = [[a.setting for a in one(run, "unaccounted-time").advice] for run in (alone, staged)]
+    assert ["logging_steps" in some for some in settings] == [True, False]
+
+
 def test_how_far_the_last_bar_came_is_told_where_nothing_else_shows_a_turn() -> None:
     bar = "Train step of epoch 0:  12%|##   | 30/250 [01:08<08:18,  2.27s/it, gpt_loss=0.686]\n"
     assert one(run_of_text(bar), "unaccounted-time").title == (
