@@ -64,6 +64,7 @@ _OWN: Final = {
     "loops.nanochat": "nanochat",
     "loops.sagemaker": "sagemaker",
     "loops.sagemaker_flushes": "sagemaker",
+    "composer.exited": "",  # launchers made after its own say so, too
     "megatron.nemo": "nemo",
     "megatron.nemo_first": "nemo",
     "megatron.nemo_bar": "nemo",

@@ -15,3 +15,10 @@ def test_what_callbacks_tell_is_of_the_batch_above() -> None:
     assert steps["step"].tolist() == [20, 40, 60, 80]
     assert steps["loss"].tolist() == [2.0, 2.0, 1.0, 1.0]
     assert steps["samples_per_second"].tolist() == [16.0] * 4
+
+
+def test_what_launchers_made_after_composers_say_does_not_make_a_job_one_of_composer() -> None:
+    line = "ERROR:{}:Global rank 3 (PID 6138) exited with code 1\n"
+    run = run_of_text(line.format("__main__"))
+    assert run.problems["kind"].to_list() == ["exit"]
+    assert run.meta.get("framework") is None
