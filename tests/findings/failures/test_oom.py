@@ -394,3 +394,20 @@ def test_what_a_process_was_refused_is_named_and_no_victim_of_the_kernel_looked_
     )
     assert found.advice[0].setting == "free -g and ulimit -v on that host"
     assert not any("dmesg" in one.setting for one in found.advice)
+
+
+def test_what_an_operator_of_an_npu_could_not_allocate_is_no_exception_of_the_script() -> None:
+    run = run_of_text(
+        "[rank3]:[E615 21:49:22.056172510 compiler_depend.ts:444] NPU out of memory. "
+        "NPUWorkspaceAllocator tried to allocate 1.50 GiB(NPU 3; 60.96 GiB total capacity; 512.25 "
+        "MiB free). If you want to reduce memory usage, take a try to set the environment variable "
+        "TASK_QUEUE_ENABLE=1.\n",
+        "[rank3]: Traceback (most recent call last):\n",
+        '[rank3]:   File "train.py", line 80, in <module>\n',
+        "[rank3]:     main()\n",
+        "[rank3]: RuntimeError: The Inner error is reported as above. The process exits for this "
+        "inner error, and the current working operator name is aclnnMm.\n",
+    )
+    found = run.findings[0]
+    assert (found.rule, found.ranks) == ("oom", (3,))
+    assert "It asked for 1.50 GiB more on a GPU of 61.0 GiB." in found.summary
