@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
+_OF_DRIVER: Final = re.compile(r"(?:CUDA|HIP) (?:driver )?error: out of memory\s*$")
 _TRIED: Final = re.compile(
     r"(?:[Tt]ried|Unable) to allocate ([\d.]{1,12} [KMGT]?i?B|\d{1,19} bytes)"
     r"|(?<!memory allocation of )memory allocation of (\d{1,19} bytes)"
@@ -263,8 +264,8 @@ def _inside(run: Run, row: pd.Series[Any], name: str, text: str = "") -> bool:
 def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if row["kind"] == "host-oom":
         return _of_full_host(facts, str(row["text"]))
-    if _full_before(facts, row):
-        return _other_process()
+    if why := _full_before(facts, row):
+        return _other_process(why)
     cures = _cures(facts, _place(facts.run, row))
     message = _message(facts.run, row)
     if _said_of_others(message):
@@ -356,13 +357,19 @@ def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
     )
 
 
-def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
-    """Whether NCCL, which asks for little, found the GPU full before any step."""
-    return bool(_OF_NCCL.search(str(row["text"]))) and bool(facts.run.told["step"].isna().all())
+def _full_before(facts: Facts, row: pd.Series[Any]) -> str:
+    """Why the GPU seems to have been full before any step: who found it so asks for little, or for
+    nothing that PyTorch's allocator knows of. "" if a step was done, or if others asked."""
+    if not facts.run.told["step"].isna().all():
+        return ""
+    if _OF_NCCL.search(str(row["text"])):
+        return "NCCL asks for little, so the GPU was full: by this process, or by another one"
+    if _OF_DRIVER.search(str(row["text"])) and not _place(facts.run, row):
+        return "no step had begun: another process may hold it, or the GPU may be at fault"
+    return ""
 
 
-def _other_process() -> tuple[Advice, ...]:
-    why = "NCCL asks for little, so the GPU was full already: by this process, or by another one"
+def _other_process(why: str) -> tuple[Advice, ...]:
     return (
         Advice(
             "nvidia-smi on that host", "", "see what uses the GPU; end what is not this job", why

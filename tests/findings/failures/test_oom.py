@@ -411,3 +411,18 @@ def test_what_an_operator_of_an_npu_could_not_allocate_is_no_exception_of_the_sc
     found = run.findings[0]
     assert (found.rule, found.ranks) == ("oom", (3,))
     assert "It asked for 1.50 GiB more on a GPU of 61.0 GiB." in found.summary
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_drivers_own_error_before_any_step_is_not_laid_to_the_batch(*, begun: bool) -> None:
+    step = " iteration    10/  500 | elapsed time per iteration (ms): 250.5 | lm loss: 2.5E+00 |\n"
+    run = run_of_text(
+        *([step] if begun else []),
+        "Traceback (most recent call last):\n",
+        '  File "megatron/initialize.py", line 140, in _compile_dependencies\n',
+        "    torch.distributed.barrier()\n",
+        "RuntimeError: CUDA error: out of memory\n",
+    )
+    found = one(run, "oom")
+    assert (found.advice[0].setting == "nvidia-smi on that host") != begun
+    assert any("micro" in advice.setting for advice in found.advice) == begun
