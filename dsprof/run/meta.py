@@ -48,6 +48,7 @@ _DIALECTS: Final = {
     "nanotron": "nanotron",
     "sagemaker": "sagemaker",
     "nemo": "nemo",
+    "domino": "domino",
     "arctic_training": "arctic-training",
     "automodel": "automodel",
     "fms": "fms",
@@ -65,6 +66,7 @@ _OWN: Final = {
     "loops.sagemaker": "sagemaker",
     "loops.sagemaker_flushes": "sagemaker",
     "composer.exited": "",  # launchers made after its own say so, too
+    "megatron.domino": "domino",
     "megatron.nemo": "nemo",
     "megatron.nemo_first": "nemo",
     "megatron.nemo_bar": "nemo",
@@ -135,8 +137,8 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
         dialect, _, name = str(pattern).partition(".")
         if rows and not (dialect == "huggingface" and name in _ANYBODYS):
             met[_OWN.get(str(pattern), dialect)] += rows
-    if "nemo" in met:  # its model is Megatron's, and says so
-        met["nemo"] += met.pop("megatron", 0)
+    for loop in {"nemo", "domino"} & met.keys():  # their models are Megatron's, and say so
+        met[loop] += met.pop("megatron", 0)
     if "instructlab" in met:  # its ranks' losses have the form of DeepSpeed-Chat's
         met["instructlab"] += met.pop("deepspeed_chat", 0)
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]

@@ -87,6 +87,7 @@ FRAMEWORK: Final = {
     "huggingface": "Hugging Face Trainer (by its log lines)",
     "deepspeed-chat": "DeepSpeed-Chat",
     "nemo": "NeMo",
+    "domino": "Domino",
     "automodel": "NeMo AutoModel",
     "fms": "foundation-model-stack",
     "olmo": "OLMo",

@@ -169,6 +169,28 @@ def test_a_step_of_nanochat_is_timed_by_its_own_line_and_compiling_is_of_no_step
     assert run.meta["framework"] == "nanochat"
 
 
+def test_a_line_of_domino_times_its_iteration_and_asks_for_no_timers_that_it_lacks() -> None:
+    line = "iteration: {} | loss: 11.250 | iteration time (ms): {}.5000476837158 \n"
+    run = run_of_text(*(line.format(n, 1400 + n) for n in (10, 20, 30)))
+    assert run.steps["step"].to_list() == [10, 20, 30]
+    assert run.steps["seconds"].to_list() == pytest.approx([1.4105, 1.4205, 1.4305], rel=1e-5)
+    assert run.steps["covers"].to_list() == [1, 1, 1]
+    assert run.meta["framework"] == "domino"
+    assert [advice.setting for advice in run.findings[0].advice] == ["dsprof attach"]
+
+
+def test_the_rate_of_a_step_of_dpo_is_that_of_the_update_it_names() -> None:
+    line = (
+        "train stats after {} examples: {{'rewards_train/chosen': '-0.01', 'loss/train': '0.6875', "
+        "'examples_per_second': '{}.5', 'grad_norm': '2.25', 'counters/examples': {}, "
+        "'counters/updates': {}}}\n"
+    )
+    run = run_of_text(*(line.format(n * 32, 50 + n, n * 32, n) for n in (1, 4)))
+    assert run.steps["step"].to_list() == [1, 4]
+    assert run.steps["samples_per_second"].to_list() == [51.5, 54.5]
+    assert run.steps["loss"].to_list() == [0.6875, 0.6875]
+
+
 def test_a_loop_of_sagemaker_is_none_of_deepspeed_s_by_a_warning_that_both_print() -> None:
     warning = "8 pytorch allocator cache flushes since last step. this is detrimental"
     step = "2024-03-04 10:11:{0} I [train.py:103] Batch {0} Loss: 2.5, Speed: 1.25 samples/sec, "
