@@ -24,6 +24,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     "bf16.enabled": False,
 }
 
+#: In so many parts a micro-batch may be cut.
+_PARTS: Final = 16
+
 #: What a recording adds where some rank is known to be late.
 WHO_IS_LATE: Final = "names the rank and the phase in which it falls behind"
 
@@ -151,15 +154,16 @@ def smaller_micro_batch(facts: Facts) -> tuple[Advice, ...]:
     """The next smaller micro-batch that can make up the same batch, unless it is one sample."""
     key = "train_micro_batch_size_per_gpu"
     told = facts.setting(key) or facts.run.config.get("micro_batch_size")
+    if told == 1:
+        return ()
     keep = "the gradient_accumulation_steps keep the batch"
     if not isinstance(told, int | float):
         return (Advice(key, "", "smaller", f"twice {keep}"),)
-    micro = int(told)
-    parts = next((parts for parts in range(2, micro + 1) if micro % parts == 0), None)
-    if parts is None:
-        return ()
-    times = "twice" if parts == 2 else f"{parts} times"
-    return (Advice(key, str(micro), str(micro // parts), f"{times} {keep}"),)
+    for parts in range(2, _PARTS + 1):
+        if told % parts == 0:
+            times = "twice" if parts == 2 else f"{parts} times"
+            return (Advice(key, str(int(told)), str(int(told) // parts), f"{times} {keep}"),)
+    return (Advice(key, f"{told:.0f}", "smaller", f"more of {keep}"),)
 
 
 def higher_stage(facts: Facts) -> tuple[Advice, ...]:

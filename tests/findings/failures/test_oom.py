@@ -38,7 +38,10 @@ def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
     assert advice["zero_optimization.stage"] == ("2", "3")
 
 
-@pytest.mark.parametrize(("now", "to", "why"), [(6, "3", "twice"), (9, "3", "3 times")])
+@pytest.mark.parametrize(
+    ("now", "to", "why"),
+    [(6, "3", "twice"), (9, "3", "3 times"), (37, "smaller", "more of")],
+)
 def test_a_smaller_micro_batch_can_make_up_the_same_batch(now: int, to: str, why: str) -> None:
     advice = one(run_of([problem("oom", OOM, rank=3)], micro_batch_size=now), "oom").advice[0]
     assert (advice.now, advice.to) == (str(now), to)
