@@ -8,9 +8,20 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.ranks import of_median_rank
-from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain, ratio, whole_ticks
+from dsprof.charts.figure import (
+    Figure,
+    Floats,
+    Whole,
+    axis,
+    layout,
+    numbers,
+    plain,
+    ratio,
+    whole_ticks,
+)
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
+from dsprof.run.table import STEP, keys
 from dsprof.units import NOTHING, format_seconds
 
 PALE = 2.0  #: factor on the colour range under text, so that cells are pale and text legible
@@ -20,7 +31,7 @@ MARGINS = {"l": 62, "r": 12, "t": 8, "b": 46}  #: px
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
     """Mean seconds per step [phases, ranks], the longest phase first; None with fewer than two
-    ranks.
+    ranks. As in `PhaseTable.mean`, a step in which a rank lacks a phase holds none of it.
 
     Args:
         phases: phases of steps that all these ranks report, because means over different steps
@@ -39,11 +50,19 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
     if not known.all():
         cell, seconds = cell[known], seconds[known]
     total = np.bincount(cell, weights=seconds, minlength=len(names) * width)
-    count = np.bincount(cell, minlength=len(names) * width)
-    mean = ratio(total, count)
+    told = np.bincount(cell, minlength=len(names) * width) > 0
+    mean = ratio(total, told * np.tile(_steps_of(phases, width), len(names)))
     table = pd.DataFrame(mean.reshape(-1, width)[:, ranks + 1], index=names, columns=ranks.tolist())
     table = table.dropna(how="all")
     return table.loc[table.mean(axis=1).sort_values(ascending=False).index]
+
+
+def _steps_of(phases: pd.DataFrame, width: int) -> Whole:
+    """How many steps each rank tells phases of; -1, for none, comes first. [ranks]"""
+    step, steps = pd.factorize(keys(phases, *STEP))
+    told = np.zeros((width, len(steps)), dtype=bool)
+    told[phases["rank"].to_numpy(dtype=np.int64, na_value=-1) + 1, step] = True
+    return np.count_nonzero(told, axis=1).astype(np.int64)
 
 
 def rank_map(table: pd.DataFrame) -> Figure:

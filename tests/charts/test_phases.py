@@ -159,6 +159,23 @@ def test_one_rank_alone_is_not_compared() -> None:
     assert rank_phases(made(6).phases) is None
 
 
+def test_a_phase_of_a_few_steps_takes_its_part_of_every_step_in_the_map_of_ranks() -> None:
+    row = {"kind": "phase", "name": "save", "raw": "save", "seconds": 2.0, "step": 3, "steps": 1}
+    run = with_rows(made(10, ranks=2), *(row | {"rank": rank} for rank in (0, 1)))
+    table = rank_phases(run.phases)
+    assert table is not None
+    assert table.to_numpy()[list(table.index).index("save")] == pytest.approx(0.2)
+
+
+def test_a_phase_inside_two_others_counts_both_in_the_map_of_ranks() -> None:
+    phases = made(4, ranks=2).phases
+    inner = phases[phases["name"] == "forward"].assign(name="gather", parent="forward", seconds=0.1)
+    both = pd.concat([phases, inner, inner.assign(parent="backward", seconds=0.3)])
+    table = rank_phases(both)
+    assert table is not None
+    assert table.to_numpy()[list(table.index).index("gather")] == pytest.approx(0.4)
+
+
 def test_words_of_a_log_are_no_markup_in_a_figure() -> None:
     hostile = '<a href="javascript:x">y</a>'
     row = {"kind": "phase", "name": hostile, "raw": hostile, "seconds": 0.4, "step": 2, "rank": 0}
