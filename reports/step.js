@@ -194,7 +194,7 @@ function showStep(timeline, row) {
   const parts = [pairsOf(track, row)];
   if (track.phases) parts.push(phasesOf(track, row));
   parts.push(element("h3", `Lines of this ${timeline.noun}`), ...linesOfStep(track, row));
-  const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] - track.segment[0] + 1}` : "";
+  const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] + 1}` : "";
   openDrawer(`${capital(timeline.noun)} ${whole(track.step[row])}${launch}`, parts, (by) => timeline.open(row + by));
 }
 

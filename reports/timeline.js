@@ -49,7 +49,7 @@ class Timeline {
     if (starts.length < 2) return;
     starts.forEach((start, i) => {
       const end = (starts[i + 1] ?? size) - 1;
-      choice.append(element("option", `${i + 1}, ${this.noun}s ${whole(step[start])} to ${whole(step[end])}`, { value: `${start}:${end}` }));
+      choice.append(element("option", `${segment[start] + 1}, ${this.noun}s ${whole(step[start])} to ${whole(step[end])}`, { value: `${start}:${end}` }));
     });
     choice.selectedIndex = starts.length - 1;
     choice.parentElement.hidden = false;

@@ -62,7 +62,8 @@ def _steps_of(phases: pd.DataFrame, width: int) -> Whole:
     step, steps = pd.factorize(keys(phases, *STEP))
     told = np.zeros((width, len(steps)), dtype=bool)
     told[phases["rank"].to_numpy(dtype=np.int64, na_value=-1) + 1, step] = True
-    return np.count_nonzero(told, axis=1).astype(np.int64)
+    steps_of: Whole = np.count_nonzero(told, axis=1).astype(np.int64)
+    return steps_of
 
 
 def rank_map(table: pd.DataFrame) -> Figure:

@@ -248,5 +248,4 @@ def _launch_words(place: StepAxis, x: np.ndarray[Any, Any]) -> list[str]:
     """The step and the launch at some places of the axis."""
     step = place.steps["step"].to_numpy()[np.searchsorted(place.x, x)]
     segment = place.segment_at(x)
-    launch = np.searchsorted(np.unique(place.steps["segment"]), segment) + 1
-    return [f"step {n:,} of launch {of}" for n, of in zip(step, launch, strict=True)]
+    return [f"step {n:,} of launch {of + 1}" for n, of in zip(step, segment, strict=True)]

@@ -163,7 +163,7 @@ def _title(run: Run, sources: list[str]) -> str:
     paths = [source.rstrip("/").split("/") for source in sources]
     if len(sources) == 1:
         return paths[0][-1]
-    launches = run.steps["segment"].nunique()
+    launches = run.told["segment"].nunique()
     of = f", {launches:,} launches" if launches > 1 else ""
     levels = zip(*(path[:-1] for path in paths), strict=False)
     folders = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]

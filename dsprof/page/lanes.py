@@ -59,7 +59,7 @@ def _unfinished(facts: Facts) -> list[Chart]:
     found = unfinished_step(facts, _ranks(facts)) if _clocks_agree(facts) else None
     if found is None:
         return []
-    launch = words.launch_of(facts.run.steps, pd.DataFrame({"segment": [found.segment]}))
+    launch = words.launch_of(facts.run, pd.DataFrame({"segment": [found.segment]}))
     of = f" of {launch}" if launch else ""
     since = f"Step {found.step + 1:,}{of}, in which training stopped"
     if facts.engine is not None:
@@ -165,7 +165,7 @@ def _chart(
     facts: Facts, name: str, step: pd.Series, found: dict[int, list[Stretch]], which: str
 ) -> Chart:
     took = format_seconds(float(step["seconds"]))
-    launch = words.launch_of(facts.run.steps, facts.series)
+    launch = words.launch_of(facts.run, facts.series)
     of = f" of {launch}" if launch else ""
     label = f"Step {int(step['step']):,}{of}, {which}: {took}."
     if facts.engine is not None:

@@ -146,7 +146,7 @@ def verdict(
         among=whole.among if found and _tells_nothing(found) else proof,
         gain=words.what_if(found, own, words.gpu_count(run)) if found else "",
         sure=_sure(found) if found else "",
-        judged=" ".join(filter(None, [_job(run), _judged(run.steps, main)])),
+        judged=" ".join(filter(None, [_job(run), _judged(run, main)])),
         concerns=_concerns(found) if found else "",
         step=whole,
         mean=_mean_of(run, main),
@@ -233,16 +233,16 @@ def _job(run: Run) -> str:
     return f"This is {said}. The others were left out." if said else ""
 
 
-def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:
+def _judged(run: Run, main: pd.DataFrame) -> str:
     """What the means are of: which launch, where there are several, and what kind of time."""
     if main.empty:
         return ""
     how = _RECKONED.get(str(main["seconds_from"].iloc[0]), "")
-    return " ".join(filter(None, [_launch(steps, main), how]))
+    return " ".join(filter(None, [_launch(run, main), how]))
 
 
-def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
-    which = words.launch_of(steps, main)
+def _launch(run: Run, main: pd.DataFrame) -> str:
+    which = words.launch_of(run, main)
     if not which:
         return ""
     first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])

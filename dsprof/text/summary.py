@@ -105,7 +105,7 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
     by = words.measured_by(seen.seconds_from, recorded=run.is_recording)
     of = words.steps_by(seen.averaged, by, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
-    launch = words.launch_of(run.steps, main_steps(run.steps))
+    launch = words.launch_of(run, main_steps(run.steps))
     mean += f" of {launch}" * bool(launch) + seen.aside
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))

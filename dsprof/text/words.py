@@ -196,11 +196,14 @@ def of_ranks(run: Run, main: pd.DataFrame) -> str:
 _OF_SOME: Final = ("straggler-rank", "pipeline-imbalance")
 
 
-def launch_of(steps: pd.DataFrame, main: pd.DataFrame) -> str:
-    """`launch 1 of 4`: which one the steps are of that means are of; "" where there is one."""
-    launches = steps["segment"].unique().tolist()
-    if main.empty or len(launches) < 2:
+def launch_of(run: Run, main: pd.DataFrame) -> str:
+    """`launch 1 of 4`: which one the steps are of that means are of; "" where one alone has steps.
+
+    One that ended before its first step counts, too, as it does where its failure is told.
+    """
+    if main.empty or run.steps["segment"].nunique() < 2:
         return ""
+    launches = sorted(run.told["segment"].unique())
     return f"launch {launches.index(main['segment'].iloc[0]) + 1:,} of {len(launches):,}"
 
 

@@ -178,6 +178,16 @@ def _two_launches(_: Path) -> dsprof.Run:
     return dsprof.run.from_events(both.drop(columns="record"), meta={"sources": ["made.log"]})
 
 
+def _failed_first(folder: Path) -> dsprof.Run:
+    """The same behind a launch that fails before its first step."""
+    later = _two_launches(folder).recorded.astype(object)
+    later = later.assign(segment=later["segment"] + 1)
+    words = {"kind": "problem", "name": "exception", "text": "boom", "source": "made.log"}
+    failed = pd.DataFrame([words | {"segment": 0, "engine": 0, "line": 1}])
+    both = pd.concat([failed, later.drop(columns="record")], ignore_index=True)
+    return dsprof.run.from_events(both, meta={"sources": ["made.log"]})
+
+
 def _recorded(_: Path) -> dsprof.Run:
     """A run whose rows come from a recording, which has no lines of text."""
     rows = made(12).recorded.astype({"source": "str"}).assign(source="runs/a/rank-0.dsprof")
@@ -216,6 +226,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "broken_loss": _broken_loss,
     "turned": _turned,
     "two_launches": _two_launches,
+    "failed_first": _failed_first,
     "recorded": _recorded,
     "csv": _csv,
     "many_failures": _many_failures,

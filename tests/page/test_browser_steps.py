@@ -147,6 +147,18 @@ def test_a_step_of_an_earlier_launch_is_found_by_number(opened: Open) -> None:
     expect(page.locator("#verdict")).to_contain_text("Means are of launch 2 of 2")
 
 
+def test_a_launch_that_failed_before_its_first_step_counts_wherever_launches_do(
+    opened: Open,
+) -> None:
+    page = opened("failed_first")
+    expect(page.locator("#verdict .facts")).to_contain_text("3, one after another")
+    expect(page.locator("#verdict")).to_contain_text("Means are of launch 3 of 3")
+    choice = page.locator("form.tools select[name=launch] option")
+    expect(choice).to_have_text(["2, steps 1 to 5", "3, steps 1 to 12"])
+    find_step(page, "3")
+    expect(page.locator("#drawer h2")).to_have_text("Step 3, launch 3")
+
+
 def test_the_chart_of_steps_is_moved_by_the_keyboard(opened: Open) -> None:
     page = opened("comms")
     page.locator("[data-steps]").focus()

@@ -552,6 +552,13 @@ def test_of_several_launches_it_says_which_one_the_means_are_of(
     assert f"Loss {loss}" in text
 
 
+def test_a_launch_that_failed_before_its_first_step_is_counted_among_the_others() -> None:
+    rows = [row | {"segment": 1} for row in steps(4, {})]
+    rows += [row | {"segment": 2} for row in steps(3, {})]
+    run = run_of([*rows, problem("exception", "boom") | {"segment": 0}])
+    assert " of launch 2 of 3" in " ".join(shown(run).split())
+
+
 def test_a_recording_that_ended_itself_is_told_in_words() -> None:
     text = shown(run_of([*steps(4, WELL), problem("recording-stopped", "the disk is full")]))
     assert "dsprof ended its recording of a rank, not the training" in " ".join(text.split())
