@@ -12,7 +12,13 @@ from dsprof.live.grid import Cell, Column, Row
 from dsprof.live.look import HEAT
 from dsprof.live.picture import GpuRow, MemoryRow, Picture, RankRow, Sighting
 from dsprof.text.words import PROBLEM
-from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
+from dsprof.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_share,
+)
 
 Table = tuple[Sequence[Column], Sequence[Row]]
 
@@ -109,10 +115,11 @@ def _seconds(seconds: float | None, *, signed: bool = False) -> str:
 
 
 def communication(picture: Picture) -> Table:
+    counts = [format_count(round(row.count, 4)) for row in picture.comm.rows]
     columns = [
         Column("operation", 24),
         Column("size", 8, right=True),
-        Column("calls", 6, right=True),
+        Column("calls", max(6, max(map(len, counts), default=0)), right=True),
         Column("time", 8, right=True),
         Column("exposed", 8, right=True),
         Column("bus", 9, right=True),
@@ -124,14 +131,14 @@ def communication(picture: Picture) -> Table:
             (
                 Cell(row.op),
                 Cell("?" if row.bytes is None else format_bytes(row.bytes)),
-                Cell(f"{row.count:,.3g}"),
+                Cell(count),
                 Cell(_seconds(row.seconds)),
                 Cell(_seconds(row.exposed), "communication" if row.exposed else ""),
                 Cell("-" if row.busbw is None else format_bandwidth(row.busbw)),
                 Cell("-" if row.link is None else format_share(row.link)),
             ),
         )
-        for row in picture.comm.rows
+        for row, count in zip(picture.comm.rows, counts, strict=True)
     ]
     return columns, rows
 
@@ -262,11 +269,12 @@ def spark(trail: Sequence[float]) -> str:
 
 def problems(picture: Picture) -> Table:
     steps = ["" if row.step is None else f"{row.step:,}" for row in picture.problems]
+    ranks = ["" if row.rank is None else str(row.rank) for row in picture.problems]
     kinds = [PROBLEM.get(row.kind, row.kind) for row in picture.problems]
     columns = [
         Column("severity", 8),
         Column("problem", max(8, min(_KIND, max(map(len, kinds), default=0)))),
-        Column("rank", 4, right=True),
+        Column("rank", max(4, max(map(len, ranks), default=0)), right=True),
         Column("step", max(4, max(map(len, steps), default=0)), right=True),
         Column("what was said", 0),
     ]
@@ -276,12 +284,14 @@ def problems(picture: Picture) -> Table:
             (
                 Cell("first" if row.first else row.severity, "critical" if row.first else "muted"),
                 Cell(kind, row.severity),
-                Cell("" if row.rank is None else str(row.rank)),
+                Cell(rank),
                 Cell(step),
                 Cell(row.text),
             ),
         )
-        for number, (row, kind, step) in enumerate(zip(picture.problems, kinds, steps, strict=True))
+        for number, (row, kind, rank, step) in enumerate(
+            zip(picture.problems, kinds, ranks, steps, strict=True)
+        )
     ]
     return columns, rows
 

@@ -172,12 +172,12 @@ def _signed(seconds: float) -> str:
 def _calls(picture: Picture) -> Iterator[str]:
     for row in picture.comm.rows[:_CALLS]:
         size = format_bytes(row.bytes) if row.bytes is not None else "size unknown"
-        calls = "call" if row.count == 1 else "calls"
+        calls = f"{format_count(round(row.count, 4))} {'call' if row.count == 1 else 'calls'}"
         time = format_seconds(row.seconds) if row.seconds is not None else "time unknown"
         out = f", exposed {format_seconds(row.exposed)}" if row.exposed is not None else ""
         speed = f", {format_bandwidth(row.busbw)}" if row.busbw is not None else ""
         link = f" ({format_share(row.link)} of the link)" if row.link is not None else ""
-        yield f"{row.op} of {size}: {row.count:.3g} {calls}, {time}{out}{speed}{link}"
+        yield f"{row.op} of {size}: {calls}, {time}{out}{speed}{link}"
 
 
 def _memory(picture: Picture) -> Iterator[str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from dsprof.live import panes
 from dsprof.live.grid import fitted
+from dsprof.live.picture import CommRow, CommTable, ProblemRow
+from dsprof.live.text import lines
 from dsprof.live.watch import Watch
 from tests.live.jobs import Job
 
@@ -21,3 +23,23 @@ def test_columns_whose_names_begin_alike_can_be_told_apart_where_there_is_no_roo
     columns, _ = panes.ranks(replace(picture, ranks=ranks), 80, colour=True)
     titles = [fitted(column.title, column.width).strip() for column in columns][-4:-1]
     assert titles == ["all_re…educe", "all_re…_step", "forward"]
+
+
+def test_calls_are_counted_in_whole_numbers_that_have_room(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(3)
+    picture = Watch([str(tmp_path)]).refresh()
+    row = CommRow("all_reduce", 4.0, 123_456.0, None, None, None, None)
+    many = replace(picture, comm=CommTable((row,)))
+    columns, (shown,) = panes.communication(many)
+    (at,) = (at for at, column in enumerate(columns) if column.title == "calls")
+    assert fitted(shown.cells[at].text, columns[at].width).strip() == "123,456"
+    assert "all_reduce of 4 B: 123,456 calls" in "\n".join(lines(many))
+
+
+def test_the_rank_of_a_problem_is_never_cut(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(3)
+    picture = Watch([str(tmp_path)]).refresh()
+    row = ProblemRow("oom", "critical", 12_345, "", None, "", first=True, source="", line=None)
+    columns, (shown,) = panes.problems(replace(picture, problems=(row,)))
+    (at,) = (at for at, column in enumerate(columns) if column.title == "rank")
+    assert fitted(shown.cells[at].text, columns[at].width).strip() == "12345"
