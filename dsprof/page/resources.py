@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,10 +111,14 @@ def _draw_limit(figure: Figure, limit: float) -> None:
         layout["annotations"].append(place | corner | words)
 
 
+Part = tuple[Any, pd.DataFrame]  #: the key of a row of the table, and what it sums up
+
+
 def _peaks(memory: pd.DataFrame, firsts: Mapping[int, pd.Series[Any]]) -> Table:
     told = memory[memory["bytes"].notna()]
     by = ["name", "segment", "rank"]
-    parts = list(told.groupby(by, observed=True, dropna=False))[:ROWS]
+    every = list(told.groupby(by, observed=True, dropna=False))
+    parts = _highest(every)
     ends = [(part.iloc[0], part.iloc[int(part["bytes"].argmax())]) for _, part in parts]
     said = words.byte_column(row["bytes"] for both in ends for row in both)
     rows = [
@@ -130,8 +135,23 @@ def _peaks(memory: pd.DataFrame, firsts: Mapping[int, pd.Series[Any]]) -> Table:
         )
     ]
     head = ["memory", "launch", "rank", "first", "highest", "at step"]
-    table = Table("Memory by rank", head, rows, numeric=frozenset({1, 2, 3, 4, 5}))
+    left = len(every) - len(parts)
+    more = f"{words.count_of(left, 'row')} of lower peaks not shown." if left > 0 else ""
+    table = Table("Memory by rank", head, rows, numeric=frozenset({1, 2, 3, 4, 5}), more=more)
     return without_empty(table if len(told["segment"].unique()) > 1 else without(table, 1))
+
+
+def _highest(parts: list[Part]) -> list[Part]:
+    """At most `ROWS` of them, of each kind of memory and launch those with the highest peaks."""
+    falling = sorted(range(len(parts)), key=lambda at: -parts[at][1]["bytes"].max())
+    seen: Counter[tuple[Any, ...]] = Counter()
+    nth = {}
+    for at in falling:
+        kind = parts[at][0][:2]
+        nth[at] = seen[kind]
+        seen[kind] += 1
+    kept = sorted(falling, key=lambda at: nth[at])[:ROWS]
+    return [parts[at] for at in sorted(kept)]
 
 
 def _rank(rank: Any) -> str:

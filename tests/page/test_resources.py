@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.page.resources import memory_section
+from dsprof.page.resources import ROWS, memory_section
 from tests.page.runs import made, with_rows
 
 UNTOLD = "The source does not say how much memory a GPU has."
@@ -25,3 +25,18 @@ def test_of_the_memory_of_gpus_nothing_is_said_where_there_is_none(
     rows = [row | {"step": step} for step in (1, 2, 3)]
     told = [{"kind": "config", **config}] if config else []
     assert memory_section(with_rows(made(4), *rows, *told)).words == said
+
+
+def test_of_too_many_ranks_each_kind_of_memory_shows_those_with_the_highest_peak() -> None:
+    row = {"kind": "memory", "step": 2, "steps": 1}
+    rows = [
+        row | {"name": name, "rank": rank, "bytes": (1 + (rank == 299)) << 30}
+        for name in ("allocated", "max_allocated")
+        for rank in range(300)
+    ]
+    section = memory_section(with_rows(made(4), *rows))
+    (table,) = section.tables
+    said = [(row[0].text, row[1].text) for row in table.rows]
+    assert {("allocated", "299"), ("peak allocated", "299")} <= set(said)
+    assert len(said) == ROWS
+    assert table.more == "400 rows of lower peaks not shown."
