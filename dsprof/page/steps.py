@@ -215,10 +215,12 @@ def _degree(shares: np.ndarray) -> str:
 
 
 def _spans(steps: pd.DataFrame, marked: np.ndarray, noun: str) -> str:
-    """Stretches of marked steps by their numbers."""
+    """Stretches of marked steps by their numbers, which may begin anew with a launch."""
     numbers = steps["step"].to_numpy(dtype=np.int64)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
-    starts, stops = edges[::2], edges[1::2]
+    launch = steps["segment"].to_numpy(dtype=np.int64, na_value=0)
+    part = np.where(marked, launch, -1)
+    starts = np.flatnonzero(marked & np.diff(part, prepend=-1).astype(bool))
+    stops = np.flatnonzero(marked & np.diff(part, append=-1).astype(bool)) + 1
     count = words.count_of(int(marked.sum()), noun)
     if len(starts) > 6:
         return f"{count} in {len(starts):,} stretches"

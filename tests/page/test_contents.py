@@ -247,6 +247,14 @@ def test_the_chart_of_one_whole_step_says_that_it_is_one(tmp_path: Path) -> None
     assert "in the one step whose whole time is known to be" in section.words
 
 
+def test_stretches_of_held_back_steps_end_with_their_launch() -> None:
+    first, then = made(8).recorded, made(5).recorded
+    both = pd.concat([first, then.assign(segment=1, line=then["line"] + 100)])
+    steps = from_events(both.drop(columns="record")).steps.assign(bound="communication")
+    (chart,) = time_section(0, steps, many=False).charts
+    assert "13 communication-bound steps (1 to 8, 1 to 5)" in chart.note
+
+
 def test_steps_of_which_nothing_is_known_are_counted() -> None:
     run = made(10)
     bound = pd.Series(["optimizer"] * 4 + ["unknown"] * 5 + [None])
