@@ -11,6 +11,7 @@ from dsprof.events import GRAVITY
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
+from dsprof.text.trust import codes
 from dsprof.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _problem_table(problems: pd.DataFrame) -> Table:
     shape = problems["text"].fillna("").astype(str).str.replace(r"\d+", "#", regex=True)
     kind = problems["kind"].astype(str)
     launch = problems["segment"].fillna(0).astype(int)
-    code = problems["value"].fillna(0.0)
+    code = codes(problems).fillna(0.0)
     alike: dict[tuple[bool, float, int, str, str, float], list[int]] = {}
     for at, key in enumerate(zip(~cause, weight, launch, kind, shape, code, strict=True)):
         alike.setdefault(key, []).append(at)

@@ -37,6 +37,13 @@ def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
     return problems.loc[order.sort_values(["later", "weight"], kind="stable").index]
 
 
+def codes(problems: pd.DataFrame) -> pd.Series[Any]:
+    """The code of an exit, a signal or a message; NaN for none. Memory that ran out has none: its
+    number says on which GPU.
+    """
+    return problems["value"].mask(problems["kind"] == "oom")
+
+
 def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
     """The first of every kind of problem, and how many more there are of it. Exits with different
     codes are of different kinds.
@@ -44,8 +51,8 @@ def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
     if problems.empty:
         return []
     rows = columns(11)
-    told = by_weight(problems)
-    of_one = ["kind", "root_cause", "value"]
+    told = by_weight(problems).assign(code=codes(problems))
+    of_one = ["kind", "root_cause", "code"]
     kinds = told.groupby(of_one, observed=True, sort=False, dropna=False)
     firsts = told.assign(same=kinds["kind"].transform("size")).drop_duplicates(of_one)
     for _, row in firsts.head(_PROBLEMS).iterrows():

@@ -171,6 +171,19 @@ def test_the_caption_of_problems_says_what_its_marks_and_its_axis_are() -> None:
     )
 
 
+def test_gpus_that_run_out_of_memory_alike_share_a_row() -> None:
+    full = [
+        {"kind": "problem", "name": "oom", "value": gpu, "line": 50 + gpu, "text": "out of memory"}
+        for gpu in range(4)
+    ]
+    run = with_rows(made(3), *full)
+    first, others = problem_section(run).tables[0].rows
+    assert (first[2].text, others[2].text) == ("1", "3")
+    text = " ".join(shown(run).split())
+    assert "and 2 more of the kind" in text
+    assert text.count("out of memory on a GPU") == 2
+
+
 def test_exits_with_different_codes_share_no_row() -> None:
     exits = [
         {"kind": "problem", "name": "exit", "value": code, "line": line}
