@@ -217,19 +217,23 @@ def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
 
 
 def rank_bars(run: Run) -> RankBars:
-    """In a recording, whose steps meet, what no timer of a rank covers is in its bars, too."""
+    """In a recording, whose steps meet, what no timer of a rank covers is in its bars, too. Several
+    engines have steps of the same numbers, and a bar for each.
+    """
     rows = run.phases[run.phases["rank"].notna() & run.phases["self_seconds"].notna()]
     words = rows["class"].astype("str").replace(UNDIVIDED, str(Class.OTHER))
     table = rows.assign(**{"class": words})
-    sums = table.groupby(["rank", "step", "class"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
-    told = sums.reindex(columns=list(CLASSES), fill_value=0.0)
-    steps = told.index.get_level_values("step").to_numpy(np.int64)
-    lasted = run.steps.groupby("step")["seconds"].max() if run.is_recording else pd.Series()
+    sums = table.groupby(["rank", "step", "engine", "class"])["self_seconds"].sum()
+    told = sums.unstack(fill_value=0).reindex(columns=list(CLASSES), fill_value=0.0)  # noqa: PD010
+    ranks, *steps = (told.index.get_level_values(name) for name in ("rank", "step", "engine"))
+    by_step = run.steps.groupby(["step", "engine"])["seconds"].max()
+    lasted = by_step if run.is_recording else by_step.iloc[:0]
+    lasted = lasted.reindex(pd.MultiIndex.from_arrays(steps))
     return RankBars(
-        ranks=told.index.get_level_values("rank").to_numpy(np.int64),
-        steps=steps,
+        ranks=ranks.to_numpy(np.int64),
+        steps=steps[0].to_numpy(np.int64),
         seconds=told.to_numpy(np.float32),
-        lasted=lasted.reindex(steps).to_numpy(np.float32, na_value=np.nan),
+        lasted=lasted.to_numpy(np.float32, na_value=np.nan),
     )
 
 

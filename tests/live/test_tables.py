@@ -9,6 +9,7 @@ import pytest
 from dsprof.live.tables import rank_bars, ranks_of
 from dsprof.run import load
 from tests.findings.plants import metric, phase, run_of
+from tests.findings.test_engines import in_turns
 from tests.live.jobs import Job
 
 
@@ -22,6 +23,12 @@ def test_the_bars_of_a_rank_that_is_late_between_its_phases_are_as_long_as_its_s
     assert [bar.step for bar in bars[-2:]] == [7, 8]
     assert bars[-1].seconds == pytest.approx(0.16, rel=0.01)
     assert sum(bar or 0.0 for bar in bars[-1].classes) == pytest.approx(0.1, rel=0.01)
+
+
+def test_the_bars_of_a_rank_that_trains_two_models_are_each_of_one_step(tmp_path: Path) -> None:
+    bars = rank_bars(in_turns(tmp_path, engines=2)).of(0)
+    assert [bar.step for bar in bars[-4:]] == [29, 29, 30, 30]
+    assert [bar.seconds for bar in bars[-2:]] == pytest.approx([0.1, 0.04], rel=0.01)
 
 
 def test_ranks_of_which_none_is_late_lie_within_what_the_table_shows(tmp_path: Path) -> None:
