@@ -184,10 +184,15 @@ def memory(picture: Picture) -> Table:
         Column("throttled by", 14),
         *(Column(title, max(8, len(title)), right=True) for title, _ in _GAUGES.values()),
     ]
-    gpus = {gpu.rank: gpu for gpu in picture.gpus}
-    told = {row.rank: row for row in picture.memory}
-    order = [*told, *(rank for rank in gpus if rank not in told)]
-    rows = [Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank)))) for rank in order]
+    gpus: dict[int | None, GpuRow]
+    gpus = {gpu.rank: gpu for gpu in picture.gpus if gpu.rank is not None}
+    told = [(row.rank, row, gpus.get(row.rank)) for row in picture.memory]
+    known = {row.rank for row in picture.memory if row.rank is not None}
+    alone = [(gpu.rank, None, gpu) for gpu in picture.gpus if gpu.rank not in known]
+    rows = [
+        Row(("nobody", nth) if rank is None else rank, tuple(_memory(rank, row, gpu)))
+        for nth, (rank, row, gpu) in enumerate([*told, *alone])
+    ]
     return _without_empty(columns, rows)
 
 

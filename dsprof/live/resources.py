@@ -36,17 +36,19 @@ _HELD: Final = {
 
 Frame = pd.DataFrame
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
+Whole = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
     """A row a rank, the fullest first."""
-    series = _series(run.memory)
-    device = {gpu.rank: gpu.values.get("memory_used") for gpu in gpus}
-    hosts = _hosts(run.memory)
+    who = _ranks(run.memory)
+    series = _series(run.memory, who)
+    device = {gpu.rank: gpu.values.get("memory_used") for gpu in gpus if gpu.rank is not None}
+    hosts = _hosts(run.memory, who)
     limit = capacity(run.meta, run.problems)
     pace = number(main_steps(run.steps)["seconds"].median())
     rows = [
-        _memory_row(rank, hosts.get(rank, ""), told, device.get(_who(rank)), limit, pace)
+        _memory_row(rank, hosts.get(rank, ""), told, device.get(rank), limit, pace)
         for rank, told in series.items()
     ]
     return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
@@ -88,8 +90,9 @@ def _memory_row(  # noqa: PLR0917
 
 
 def gpus_of(run: Run) -> list[GpuRow]:
-    """The last sample of each GPU, once for each rank that uses it."""
-    hosts = _hosts(run.gpu)
+    """The last sample of each GPU, once for each rank that uses it; one that none uses, once."""
+    who = _users(run.gpu)
+    hosts = _hosts(run.gpu, who)
     return [
         GpuRow(
             rank=_who(rank),
@@ -97,7 +100,7 @@ def gpus_of(run: Run) -> list[GpuRow]:
             values={name: values.last for name, values in told.items()},
             reasons=", ".join(w for n, w in _HELD.items() if n in told and told[n].last > 0),
         )
-        for rank, told in _series(run.gpu).items()
+        for rank, told in _series(run.gpu, who).items()
     ]
 
 
@@ -125,15 +128,15 @@ class _Series:
         return rise / run if run > 0 else None
 
 
-def _series(table: Frame) -> dict[int, dict[str, _Series]]:
-    """Rank, then name: what was told. A rank that is not told is `_NOBODY`."""
+def _series(table: Frame, who: Whole) -> dict[int, dict[str, _Series]]:
+    """Rank, then name: what was told. `who`: the rank of each row, below 0 if it is not told."""
     measures = [column for column in ("bytes", "value", "seconds", "count") if column in table]
     values = table[measures].astype("float64").bfill(axis=1).iloc[:, 0].to_numpy()
     known = ~np.isnan(values)
     rows, values = table[known], values[known]
     steps = rows["step"].to_numpy(np.float64, na_value=np.nan)
     names = rows["name"].astype("str").to_numpy()
-    places = pd.Series(values).groupby([_ranks(rows), names]).indices
+    places = pd.Series(values).groupby([who[known], names]).indices
     found: dict[int, dict[str, _Series]] = {}
     for key, at in places.items():
         rank, word = cast("tuple[int, str]", key)
@@ -141,14 +144,22 @@ def _series(table: Frame) -> dict[int, dict[str, _Series]]:
     return found
 
 
-def _hosts(table: Frame) -> dict[int, str]:
-    told = table[table["host"].notna()]
-    return dict(zip(_ranks(told).tolist(), told["host"].astype("str"), strict=True))
+def _hosts(table: Frame, who: Whole) -> dict[int, str]:
+    told = table["host"].notna().to_numpy(bool)
+    return dict(zip(who[told].tolist(), table.loc[told, "host"].astype("str"), strict=True))
 
 
-def _ranks(table: Frame) -> Numbers:
+def _ranks(table: Frame) -> Whole:
     return table["rank"].fillna(_NOBODY).to_numpy(np.int64)
 
 
+def _users(gpu: Frame) -> Whole:
+    """The rank that uses the GPU of each row; of those that none uses, each has a number of its
+    own below 0.
+    """
+    ranks, (device, _) = _ranks(gpu), pd.factorize(gpu["text"].astype("str"))
+    return np.where(ranks == _NOBODY, _NOBODY - device, ranks)
+
+
 def _who(rank: int) -> int | None:
-    return None if rank == _NOBODY else rank
+    return None if rank <= _NOBODY else rank

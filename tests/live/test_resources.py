@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from dsprof.live import panes
 from dsprof.live.grid import Row
 from dsprof.live.picture import Picture
-from dsprof.live.resources import memory_of
+from dsprof.live.resources import gpus_of, memory_of
 from dsprof.live.watch import Watch
 from dsprof.recording.layout import Unit
 from tests.findings.plants import run_of
 from tests.live.jobs import Job
+from tests.live.screens import picture
 
 GIB = 1 << 30
 
@@ -66,6 +68,21 @@ def test_each_gpu_is_shown_beside_the_rank_that_uses_it(tmp_path: Path) -> None:
     assert (shown[0]["power"], shown[1]["power"]) == ("650 W", "651 W")
     assert shown[0]["clock"] == "1,980 MHz"
     assert (shown[0]["throttled by"], shown[1]["throttled by"]) == ("", "power limit")
+
+
+def test_gpus_that_no_rank_uses_are_not_shown_as_one() -> None:
+    row = {"kind": "gpu", "step": 1}
+    told = ((0, "GPU-a", 90.0), (None, "GPU-b", 1.0), (None, "GPU-c", 2.0))
+    rows = [row | {"name": "power", "rank": r, "text": gpu, "value": w} for r, gpu, w in told]
+    gpus = gpus_of(run_of(rows))
+    assert sorted((gpu.rank is None, gpu.values["power"]) for gpu in gpus) == [
+        (False, 90.0),
+        (True, 1.0),
+        (True, 2.0),
+    ]
+    lent = [{"kind": "memory", "name": "allocated", "step": 1, "bytes": GIB}]
+    seen = replace(picture(), memory=tuple(memory_of(run_of(lent), ())), gpus=tuple(gpus))
+    assert len(cells(seen)) == 4  # beside memory of a rank that is not told
 
 
 def test_no_more_is_shown_as_allocated_than_as_reserved() -> None:
