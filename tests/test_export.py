@@ -14,7 +14,7 @@ from dsprof.export import TABLES, export, trace
 from dsprof.export.timeline import recorded
 from dsprof.export.trace import timed
 from dsprof.recording import Writer
-from dsprof.run import Run, load
+from dsprof.run import Run, from_events, load
 from dsprof.text.document import to_json
 from tests.conftest import SAMPLES, Dsprof
 from tests.findings.plants import metric, phase, run_of
@@ -96,6 +96,33 @@ def test_in_a_trace_phases_of_an_unknown_rank_are_those_of_no_rank() -> None:
     }
 
 
+def test_in_the_trace_of_a_log_several_engines_share_no_lane_and_no_counter() -> None:
+    """Slices of one lane that overlap are cut or left out; a counter would jump between both."""
+    rows = [
+        row | {"engine": engine, "at": pd.Timestamp("2026-01-01") + pd.Timedelta(seconds=2 * step)}
+        for step in (1, 2)
+        for engine in (0, 1)
+        for row in (
+            metric("step_seconds", step, 2.0 - engine),
+            metric("loss", step, 1.0 + engine),
+            phase("forward", step, 0.3),
+        )
+    ]
+    run = run_of(rows)
+    told = list(trace(run, run.steps))
+    lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
+    took = {lanes[e["tid"]]: round(e["dur"]) for e in told if e["name"] == "step 2"}
+    assert took == {"optimizer steps, engine 0": 2_000_000, "optimizer steps, engine 1": 1_000_000}
+    assert {"rank 0, engine 0", "rank 0, engine 1"} <= set(lanes.values())
+    losses = {e["name"]: e["args"]["loss"] for e in told if "loss" in e["name"]}
+    assert losses == {"loss of engine 0": 1.0, "loss of engine 1": 2.0}
+
+
+def test_a_run_of_events_without_sources_is_exported(tmp_path: Path) -> None:
+    export(from_events(pd.DataFrame(columns=["kind"])), tmp_path / "steps.csv", "steps")
+    assert (tmp_path / "steps.csv").exists()
+
+
 def test_in_a_trace_steps_follow_each_other_unless_all_are_stamped() -> None:
     at = pd.Timestamp("2026-01-01")
     rows = [metric("step_seconds", step, 2.0, at=at if step > 1 else None) for step in (1, 2, 3)]
@@ -147,10 +174,13 @@ def test_a_trace_file_is_what_perfetto_reads(sample_run: Sample, tmp_path: Path)
 def slices(run: Run) -> dict[tuple[int, str], list[tuple[float, float]]]:
     """Begin and end in ms by rank and name."""
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for one in recorded(run, run.steps):
+    told = list(recorded(run, run.steps))
+    lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
+    for one in told:
         if one["ph"] == "X":
+            rank = int(lanes[one["tid"]].removeprefix("rank "))
             span = one["ts"] / 1e3, (one["ts"] + one["dur"]) / 1e3
-            found.setdefault((one["tid"], one["name"]), []).append(span)
+            found.setdefault((rank, one["name"]), []).append(span)
     return found
 
 

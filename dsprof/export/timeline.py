@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
-from dsprof.export.trace import counted, named
+from dsprof.export.trace import Lane, counted, engines_of, named, place
 from dsprof.run.moments import CALL, STEP, UNKNOWN, ends
 from dsprof.run.table import STEP as KEY
 from dsprof.run.words import own_name
@@ -25,24 +25,6 @@ _US: Final = 1e-3  #: of a nanosecond
 _TOLD: Final = ("class", "bytes", "count", "group", "gpu_seconds", "source", "line")
 
 
-class Lane(NamedTuple):
-    """Where the slices of one engine of a rank stand; `engines`: how many the run has."""
-
-    segment: int
-    rank: int
-    engine: int
-    engines: int
-
-    @property
-    def number(self) -> int:
-        return self.rank * self.engines + self.engine
-
-    @property
-    def name(self) -> str:
-        rank = "rank unknown" if self.rank == UNKNOWN else f"rank {self.rank}"
-        return rank + (f", engine {self.engine}" if self.engines > 1 else "")
-
-
 def recorded(run: Run, steps: pd.DataFrame) -> Iterator[Row]:
     """A process a launch, in it a lane for each rank: its steps, in them phases, in these what they
     were held up by. Of several engines, whose steps overlap, each has a lane of its own, as have
@@ -53,7 +35,7 @@ def recorded(run: Run, steps: pd.DataFrame) -> Iterator[Row]:
     """
     zero: int | None = None
     lanes: set[Lane] = set()
-    numbers, engines = count(1), 1 + int(steps["engine"].max()) if len(steps) else 1
+    numbers, engines = count(1), engines_of(steps)
     for some in (*_portions(run, steps), _not_ended(run, steps)):
         moments = run.moments(some)
         moments = moments[moments["begin"].ne(UNKNOWN)]
@@ -68,7 +50,7 @@ def recorded(run: Run, steps: pd.DataFrame) -> Iterator[Row]:
             yield from _lane(rows, lane, numbers)
         yield from _counters(told, some, engines)
     for one in sorted(lanes):
-        yield from named(one.segment, one.number, one.name)
+        yield from named(one)
 
 
 def _portions(run: Run, steps: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -106,13 +88,13 @@ def _lane(rows: pd.DataFrame, lane: Lane, numbers: Iterator[int]) -> Iterator[Ro
 def _slice(row: Row, lane: Lane, end: float) -> Row:
     name = f"step {row['step']}" if row["what"] == STEP else own_name(row["path"])
     times = {"ts": row["begin"] * _US, "dur": (end - row["begin"]) * _US}
-    return {"ph": "X", "name": name, **_place(lane), **times, "args": _said(row)}
+    return {"ph": "X", "name": name, **place(lane), **times, "args": _said(row)}
 
 
 def _under_way(row: Row, lane: Lane, number: int) -> Iterator[Row]:
     """A call from when it was issued to when the wait for it ended."""
     name = f"{own_name(row['path'])} under way"
-    same = {"cat": lane.name, "id": number, "name": name, **_place(lane)}
+    same = {"cat": lane.name, "id": number, "name": name, **place(lane)}
     yield {"ph": "b", "ts": row["issued"] * _US, **same, "args": _said(row)}
     yield {"ph": "e", "ts": row["end"] * _US, **same}
 
@@ -124,13 +106,7 @@ def _counters(moments: pd.DataFrame, steps: pd.DataFrame, engines: int) -> Itera
     for row in steps.to_dict("records"):
         at = end.get(tuple(row[name] for name in KEY))
         if at is not None:
-            of = f" of engine {row['engine']}" if engines > 1 else ""
-            for one in counted(row, int(row["segment"]), at * _US):
-                yield one | {"name": f"{one['name']}{of}"}
-
-
-def _place(lane: Lane) -> Row:
-    return {"pid": lane.segment, "tid": lane.number}
+            yield from counted(row, engines, at * _US)
 
 
 def _said(row: Row) -> Row:

@@ -237,7 +237,9 @@ class Run:
     @property
     def inputs(self) -> list[str]:
         """Every source that was named, including those of other jobs."""
-        return list(dict.fromkeys([*self.meta["sources"], *chain(*self.meta.get("jobs", ()))]))
+        return list(
+            dict.fromkeys([*self.meta.get("sources", ()), *chain(*self.meta.get("jobs", ()))])
+        )
 
     @cached_property
     def zero(self) -> Zero:
