@@ -78,7 +78,7 @@ function rangeOf(track, from, to) {
 const hint = (noun) => `Zoom the chart of ${noun}s to see the mean of another range here.`;
 
 function rangeWords(track, { rows, told }, noun, from, to) {
-  const ends = `${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above`;
+  const ends = `${fromTo(track, from, to)}, the range chosen above`;
   const which = rows.length === 1 ? "the one" : "those";
   if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: ${which} whose whole time is known.`;
   const sum = track.whole_seconds ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
@@ -172,7 +172,7 @@ function showRangeProof(proof) {
   const told = rows.filter((row) => Number.isFinite(value(row)) && track.first_line[row] > 0);
   const longest = told.reduce((best, row) => (value(row) > value(best) ? row : best), told[0]);
   const lines = [...new Set([told[0], longest, told.at(-1)])].filter((row) => row !== undefined).sort((a, b) => a - b);
-  const parts = [element("p", `Mean of ${count(told.length, noun)}, ${whole(track.step[rows[0]])} to ${whole(track.step[rows.at(-1)])}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
+  const parts = [element("p", `Mean of ${count(told.length, noun)}, ${fromTo(track, rows[0], rows.at(-1) + 1)}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
   if (self) parts.push(element("p", `Self time is what is left of ${track.phases.names[phase]} without the phases inside it, whose lines are among these.`, { class: "quiet" }));
   for (const row of lines) {
     const word = row === longest && told.length > 1 ? ", the longest" : "";

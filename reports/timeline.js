@@ -175,12 +175,14 @@ class Timeline {
   }
 
   columns() {
-    const { step } = this.track;
+    const { step, segment } = this.track;
     const each = Math.ceil((this.to - this.from) / COLUMNS);
-    const air = this.to - this.from <= AIRY * each ? 0.92 : 1;
+    const starts = [];
+    for (let i = this.from; i < this.to; i++) if ((i - this.from) % each === 0 || segment[i] !== segment[i - 1]) starts.push(i);
+    const air = starts.length <= AIRY ? 0.92 : 1;
     const found = [];
-    for (let a = this.from; a < this.to; a += each) {
-      const b = Math.min(a + each, this.to);
+    for (const [nth, a] of starts.entries()) {
+      const b = starts[nth + 1] ?? this.to;
       const { noun } = this;
       const [first, last] = [this.begin(a), step[b - 1]];
       const [low, high] = this.edges(a, b);
@@ -309,7 +311,7 @@ class Timeline {
 
   say() {
     const { step, seconds: time } = this.track;
-    const range = `${capital(this.noun)}s ${whole(step[this.from])} to ${whole(step[this.to - 1])}.`;
+    const range = `${capital(this.noun)}s ${fromTo(this.track, this.from, this.to)}.`;
     const inView = this.row >= this.from && this.row < this.to;
     const chosen = !inView ? "" : ` ${capital(this.noun)} ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
     this.form.elements.says.value = (this.missed ?? "") + range + chosen;
@@ -331,6 +333,13 @@ class Timeline {
     const alike = same.map((name) => `, ${measureWords(this.track, name)} ${cellOf(name, shown(name)[0])} in all of them`).join("");
     details.querySelector(".scroll").replaceChildren(tableOf(`${capital(this.noun)}s${more}${alike}`, [this.noun, ...names.map((n) => measureWords(this.track, n))], rows));
   }
+}
+
+/* The first and the last of some steps; numbers of several launches need theirs. */
+function fromTo({ step, segment }, from, to) {
+  const one = segment[from] === segment[to - 1];
+  const [first, last] = [from, to - 1].map((row) => (one ? whole(step[row]) : `${whole(step[row])} of launch ${segment[row] + 1}`));
+  return `${first} to ${last}`;
 }
 
 const capital = (word) => word[0].toUpperCase() + word.slice(1);

@@ -102,9 +102,12 @@ def _spacing(x: Floats) -> float:
 
 
 def columns(steps: pd.DataFrame, noun: str = "step") -> Columns:
-    """Columns for steps in the order of the run; `COLUMNS` of them at most."""
+    """Columns for steps in the order of the run; `COLUMNS` of them at most, but that none holds
+    steps of two launches.
+    """
     each = -(-len(steps) // COLUMNS)
-    starts = np.arange(0, len(steps), each, dtype=np.int64)
+    launch = launch_starts(steps["segment"].to_numpy(dtype=np.int64, na_value=0))
+    starts = np.union1d(np.arange(0, len(steps), each, dtype=np.int64), launch)
     ends = np.append(starts[1:], len(steps)) - 1
     low, high = step_edges(steps)
     low, high = low[starts], high[ends]

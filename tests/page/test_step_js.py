@@ -171,6 +171,22 @@ def test_the_columns_of_the_script_are_those_of_python(steps: int) -> None:
         assert its["customdata"] == mine["customdata"]
 
 
+def test_no_column_holds_steps_of_two_launches() -> None:
+    first = made(400).steps.assign(mixed=np.nan)
+    table = pd.concat([first, first.iloc[:300].assign(segment=1)], ignore_index=True)
+    figure = timeline(table)
+    assert figure
+    mine, its = (
+        next(trace["customdata"] for trace in data if trace["type"] == "bar")
+        for data in (figure["data"], zoomed(table, figure, 0, len(table)))
+    )
+    assert mine == its
+    assert {"step 400", "steps 1 to 2, mean"} < set(mine)
+    track = "{ step: [1, 2, 1], segment: [0, 0, 1] }"
+    assert answer(f"fromTo({track}, 0, 3)") == "1 of launch 1 to 1 of launch 2"
+    assert answer(f"fromTo({track}, 0, 2)") == "1 to 2"
+
+
 @pytest.mark.parametrize("steps", [40, 700])
 def test_the_windows_of_the_script_are_those_of_python(steps: int) -> None:
     table = made(steps).steps.assign(mixed=np.nan, covers=10.0)
