@@ -271,10 +271,10 @@ class Live(App[None]):
 
     @on(Grid.Opened, "#rank-grid")
     def _open_rank(self, event: Grid.Opened) -> None:
-        table = self.picture.ranks if self.picture else None
-        for row in table.rows if table else ():
-            if row.rank == event.key and table:
-                dialog = RankDialog(row, table)
+        picture = self.picture
+        for row in picture.ranks.rows if picture else ():
+            if row.rank == event.key and picture:
+                dialog = RankDialog(row, picture.ranks, picture.noun)
                 self.push_screen(dialog)
                 self._find_bars(dialog, row.rank)
 

@@ -31,10 +31,12 @@ class Chart(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._bars: Sequence[Bar] | None = None  # nothing is known of them yet
+        self._noun = "step"
 
-    def show(self, bars: Sequence[Bar]) -> None:
-        if bars != self._bars:
-            self._bars = bars
+    def show(self, bars: Sequence[Bar], noun: str) -> None:
+        """`noun`: what the bars are, steps or records."""
+        if (bars, noun) != (self._bars, self._noun):
+            self._bars, self._noun = bars, noun
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -45,7 +47,7 @@ class Chart(Widget):
         wide = max(1, min(_WIDEST, room // max(1, len(self._bars))))
         bars = self._bars[-(room // wide) :] if room else ()
         if not bars:
-            words = "  no step has a time yet" if y == self.size.height // 2 else ""
+            words = f"  no {self._noun} has a time yet" if y == self.size.height // 2 else ""
             return Strip([Segment(words, look.style("muted"))])
         marks = any(bar.bound in _HELD for bar in bars)
         height = max(1, self.size.height - 1 - marks)
@@ -58,7 +60,7 @@ class Chart(Widget):
             label = "comm. ▲"
             line = [_mark(bar, wide, look) for bar in bars]
         else:
-            label = "step"
+            label = self._noun
             line = [Segment(_numbers(bars, wide), look.style("muted"))]
         axis = Segment(f"{label:>{_AXIS - 1}} ", look.style("muted"))
         return Strip([axis, *line]).simplify().extend_cell_length(self.size.width, look.style())

@@ -97,10 +97,10 @@ def _finding(found: Finding, step: float | None) -> list[RenderableType]:
 class RankDialog(Dialog):
     """A rank's own steps, and how its phases compare with the median rank's."""
 
-    def __init__(self, row: RankRow, table: RankTable) -> None:
+    def __init__(self, row: RankRow, table: RankTable, noun: str) -> None:
         host = f" on {row.host}" if row.host else ""
         super().__init__(f"rank {row.rank}{host}")
-        self._row, self._table = row, table
+        self._row, self._table, self._noun = row, table, noun
         self._chart = Chart()
 
     def inside(self) -> ComposeResult:
@@ -110,7 +110,7 @@ class RankDialog(Dialog):
 
     def show(self, bars: Sequence[Bar]) -> None:
         """Its own steps, which are asked for meanwhile."""
-        self._chart.show(bars)
+        self._chart.show(bars, self._noun)
 
     def _words(self) -> list[RenderableType]:
         row = self._row

@@ -195,3 +195,8 @@ class Picture:
     gpus: tuple[GpuRow, ...]
     problems: tuple[ProblemRow, ...]
     judged: bool = True
+
+    @property
+    def noun(self) -> str:
+        """What is counted: steps, or records where no line tells of which step they are."""
+        return "record" if self.records else "step"

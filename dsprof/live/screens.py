@@ -66,7 +66,7 @@ def _overview(app: Live, picture: Picture) -> None:
     else:
         now.show(picture.now, "Now")
         since.show(picture.since, "Since the start")
-    app.query_one("#overview Chart", Chart).show(picture.bars)
+    app.query_one("#overview Chart", Chart).show(picture.bars, picture.noun)
     app.query_one(Legend).show(picture.now)
     app.query_one("#whose", Sentence).say(picture.now.whose if picture.now else "", "muted")
     _fill(app, "#findings", panes.findings(picture))

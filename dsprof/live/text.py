@@ -69,8 +69,7 @@ def _lines(picture: Picture) -> Iterator[str]:
         verdicts = [("Now and since the start", picture.now)]
     for name, verdict in verdicts:
         if verdict:
-            noun = "record" if picture.records else "step"
-            of = f" ({count_of(verdict.steps, noun)})" if verdict.steps else ""
+            of = f" ({count_of(verdict.steps, picture.noun)})" if verdict.steps else ""
             yield f"{name}{of}: {verdict.title}"
             yield f"  {parts(verdict)}"
             if verdict.whose:

@@ -292,6 +292,22 @@ def test_a_row_of_marks_is_there_where_communication_holds_a_step_back(bound: st
     drive(app, keys)
 
 
+def test_bars_of_records_are_not_called_steps() -> None:
+    app = app_of(replace(picture(), step=None, records=50))
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        seen.append(text_of(app))
+        await pilot.press("2", "enter")
+        seen.extend(await read_and_left(pilot))
+
+    drive(app, keys)
+    for shown in seen[:2]:
+        assert "record 1 " in shown
+        assert "step 1 " not in shown
+
+
 def test_in_80_columns_neither_the_verdict_nor_why_a_table_is_empty_is_cut() -> None:
     base = picture()
     assert base.now is not None
