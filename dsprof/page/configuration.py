@@ -80,8 +80,8 @@ def _real(setting: Setting, lines: Mapping[int, str]) -> Place | None:
     source, line = setting.place
     if word in lines.get(line, word):
         return setting.place
-    above = (n for n in range(line - 1, 0, -1) if n in lines and word in lines[n])
-    return Place(source, next(above, setting.until))
+    above = (n for n, text in lines.items() if n < line and word in text)
+    return Place(source, max(above, default=setting.until))
 
 
 def _unset(change: Advice) -> str:
