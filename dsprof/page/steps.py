@@ -10,14 +10,24 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import averaged_steps, main_steps, mean_of, regular_steps
-from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
+from dsprof.charts import (
+    HELD,
+    LABEL,
+    RATES,
+    PhaseTable,
+    bound_by,
+    held,
+    highest,
+    icicle,
+    timeline,
+)
 from dsprof.findings.proofs import window
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
 from dsprof.text.spread import Mark, spread, timed_singly
-from dsprof.units import format_seconds, format_share, windows
+from dsprof.units import format_seconds, format_share, listed, windows
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -123,8 +133,12 @@ def _kept(kept: int, of: int | None) -> str:
 
 
 def _label(steps: pd.DataFrame, noun: str) -> str:
+    times = "Time by class" if steps["seconds"].notna().any() else ""
+    rate = "throughput" if any(steps[name].notna().any() for name in RATES if name in steps) else ""
+    drawn = filter(None, [times, rate, "loss" if steps["loss"].notna().any() else ""])
+    said = listed([*drawn])
     return (
-        f"Time of {words.count_of(len(steps), noun)} by class, throughput and loss. Arrow keys "
+        f"{said[:1].upper()}{said[1:]} of {words.count_of(len(steps), noun)}. Arrow keys "
         f"move from {noun} to {noun}, Enter opens one, plus and minus zoom, 0 shows the whole run."
     )
 

@@ -247,6 +247,18 @@ def test_the_chart_of_one_whole_step_says_that_it_is_one(tmp_path: Path) -> None
     assert "in the one step whose whole time is known to be" in section.words
 
 
+def test_the_chart_of_steps_is_said_to_show_what_it_shows() -> None:
+    steps = made(4).steps
+    (chart,) = time_section(0, steps, many=False).charts
+    assert chart.label.startswith("Time by class, throughput and loss of 4 steps.")
+    (chart,) = time_section(0, steps.assign(loss=None, samples_per_second=None), many=False).charts
+    assert chart.label.startswith("Time by class of 4 steps.")
+    (chart,) = time_section(
+        0, steps.assign(seconds=None, samples_per_second=None), many=False
+    ).charts
+    assert chart.label.startswith("Loss of 4 steps.")
+
+
 def test_stretches_of_held_back_steps_end_with_their_launch() -> None:
     first, then = made(8).recorded, made(5).recorded
     both = pd.concat([first, then.assign(segment=1, line=then["line"] + 100)])
