@@ -170,11 +170,12 @@ def _sentence(said: list[str | Cell]) -> list[str | Cell]:
 
 
 def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
-    """Of which steps a spread is, where those alone are meant whose whole time is known, or that
-    are timed alike."""
+    """Of which steps a spread is, where those alone are meant whose whole time is known, that are
+    timed alike, or that are of one launch."""
     if (main["seconds"] != steps.loc[main.index, "seconds"]).any():
         return f" of the {words.count_of(len(main), noun)} whose whole time is known"
-    of = windows(window(main)) or "averaged" * (len(main) < len(main_steps(steps)))
+    some = len(main) < len(main_steps(steps)) or len(steps["segment"].unique()) > 1
+    of = windows(window(main)) or "averaged" * some
     return f" of the {len(main):,} {of}" if of else ""
 
 
@@ -276,17 +277,19 @@ def phase_section(
     return Section(
         name,
         title,
-        lead=_whose(steps["step"].to_numpy(dtype=np.int64)[rows], noun),
+        lead=_whose(steps.iloc[rows], words.launch_of(run, averaged_steps(steps)), noun),
         charts=[chart, *_change(run, engine, steps, table)],
     )
 
 
-def _whose(numbers: np.ndarray, noun: str) -> str:
+def _whose(steps: pd.DataFrame, launch: str, noun: str) -> str:
     """Which steps the phases are the mean of."""
-    if len(numbers) == 1:
-        return f"{noun.capitalize()} {numbers[0]:,} alone, the mean of all ranks that tell."
-    ends = f"{numbers[0]:,} to {numbers[-1]:,}"
-    return f"Mean of {words.count_of(len(numbers), noun)}, {ends}, and of all ranks that tell."
+    first, last = int(steps["step"].iloc[0]), int(steps["step"].iloc[-1])
+    of = f" of {launch}" if launch else ""
+    if len(steps) == 1:
+        return f"{noun.capitalize()} {first:,}{of} alone, the mean of all ranks that tell."
+    ends = f"{first:,} to {last:,}{of}"
+    return f"Mean of {words.count_of(len(steps), noun)}, {ends}, and of all ranks that tell."
 
 
 def typical_rows(steps: pd.DataFrame) -> np.ndarray:

@@ -247,6 +247,15 @@ def test_the_chart_of_one_whole_step_says_that_it_is_one(tmp_path: Path) -> None
     assert "in the one step whose whole time is known to be" in section.words
 
 
+def test_of_several_launches_the_words_about_steps_say_of_which_ones_they_are() -> None:
+    first, then = made(50).recorded, made(20, slow=dict.fromkeys(range(1, 21), 0.7)).recorded
+    both = pd.concat([first, then.assign(segment=1, line=then["line"] + 100)])
+    page = contents(from_events(both.drop(columns="record")))
+    said = {section.name: section.words for section in page.sections}
+    assert said["steps-0"].startswith("9 in 10 of the 49 averaged take 1.60 s.")
+    assert said["phases-0"].startswith("Mean of 49 steps, 2 to 50 of launch 1 of 2, and")
+
+
 def test_the_chart_of_steps_is_said_to_show_what_it_shows() -> None:
     steps = made(4).steps
     (chart,) = time_section(0, steps, many=False).charts
