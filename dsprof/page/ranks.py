@@ -150,7 +150,9 @@ def _rank_rows(table: pd.DataFrame, told: pd.DataFrame) -> Table:
             ]
         )
     head = ["phase", "median rank", "slowest", "fastest"]
-    return Table("Time per step by rank", head, rows, numeric=frozenset({1, 2, 3}))
+    left = len(table) - len(rows)
+    more = f"{words.count_of(left, 'shorter phase')} only drawn." if left > 0 else ""
+    return Table("Time per step by rank", head, rows, numeric=frozenset({1, 2, 3}), more=more)
 
 
 def _of_rank(rows: pd.DataFrame, rank: int) -> Among | None:

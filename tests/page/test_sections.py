@@ -15,7 +15,7 @@ from dsprof.events import PROBLEMS
 from dsprof.findings import Abstention
 from dsprof.page import words
 from dsprof.page.contents import contents
-from dsprof.page.ranks import rank_section
+from dsprof.page.ranks import COMPARED, rank_section
 from dsprof.page.resources import training_section
 from dsprof.page.steps import typical_rows
 from dsprof.page.trust import doubt_section, problem_section
@@ -169,6 +169,20 @@ def test_the_caption_of_problems_says_what_its_marks_and_its_axis_are() -> None:
         "Problems over the lines of the source, a row per rank. "
         "Diamond: critical, triangle: warning, star: first cause."
     )
+
+
+def test_phases_that_the_table_of_ranks_leaves_out_are_counted() -> None:
+    row = {"kind": "phase", "seconds": 0.01, "step": 2, "steps": 1}
+    rows = [
+        row | {"name": f"timer-{n}", "raw": f"timer-{n}", "rank": rank}
+        for n in range(COMPARED)
+        for rank in (0, 1)
+    ]
+    (chart,) = rank_section(with_rows(made(3, ranks=2), *rows)).charts
+    assert chart.table is not None
+    assert len(chart.table.rows) == COMPARED
+    drawn = len(chart.figure["data"][0]["y"])
+    assert chart.table.more == f"{drawn - COMPARED} shorter phases only drawn."
 
 
 def test_gpus_that_run_out_of_memory_alike_share_a_row() -> None:
