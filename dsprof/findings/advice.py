@@ -157,7 +157,7 @@ def smaller_micro_batch(facts: Facts) -> tuple[Advice, ...]:
     if told == 1:
         return ()
     keep = "the gradient_accumulation_steps keep the batch"
-    if not isinstance(told, int | float):
+    if not isinstance(told, int | float) or told < 1:
         return (Advice(key, "", "smaller", f"twice {keep}"),)
     for parts in range(2, _PARTS + 1):
         if told % parts == 0:
