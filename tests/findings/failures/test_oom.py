@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,20 +40,21 @@ def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "to", "why"),
+    ("size", "advised"),
     [
-        ("6", "3", "twice"),
-        ("9", "3", "3 times"),
-        ("37", "smaller", "more of"),
-        ("", "smaller", "twice"),
+        (6, ("6", "3", "twice the")),
+        (9, ("9", "3", "3 times the")),
+        (10**15 + 37, (str(10**15 + 37), "smaller", "more of the")),  # a prime
+        (-4, ("", "smaller", "twice the")),
     ],
 )
-def test_a_smaller_micro_batch_can_make_up_the_same_batch(now: str, to: str, why: str) -> None:
-    """No micro-batch has -4 samples: its size is unknown then."""
-    size = int(now or -4)
-    advice = one(run_of([problem("oom", OOM, rank=3)], micro_batch_size=size), "oom").advice[0]
-    assert (advice.now, advice.to) == (now, to)
-    assert advice.why == f"{why} the gradient_accumulation_steps keep the batch"
+def test_a_smaller_micro_batch_can_make_up_the_same_batch(
+    size: int, advised: tuple[str, str, str]
+) -> None:
+    """No number that a configuration may hold is divided for long, and none below 1 is a size."""
+    settings = json.dumps({"train_micro_batch_size_per_gpu": size})
+    advice = one(run_of([problem("oom", OOM, rank=3)], ds_config=settings), "oom").advice[0]
+    assert (advice.now, advice.to, advice.why.partition(" gradient")[0]) == advised
 
 
 def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
