@@ -22,6 +22,7 @@ __all__ = [
     "Sample",
     "TimerFlavour",
     "builtin",
+    "builtin_files",
     "builtin_folder",
     "load",
     "user_folder",
@@ -50,10 +51,16 @@ def _users() -> list[Path]:
         return []
 
 
+def builtin_files() -> list[Path]:
+    """The files of the dialects that ship with dsprof, in the order in which they are tried."""
+    return sorted(builtin_folder().glob("*.toml"))
+
+
 @cache
 def builtin() -> Grammar:
     """The dialects that ship with dsprof."""
-    return load_files(sorted(builtin_folder().glob("*.toml")))
+    files = builtin_files()
+    return load_files(files, own=files)
 
 
 def load(folders: Iterable[Path] = ()) -> Grammar:
@@ -72,4 +79,5 @@ def load(folders: Iterable[Path] = ()) -> Grammar:
     files = [file for folder in own for file in sorted(folder.glob("*.toml"))]
     if not files:
         return builtin()
-    return load_files([*sorted(builtin_folder().glob("*.toml")), *files])
+    shipped = builtin_files()
+    return load_files([*shipped, *files], own=shipped)

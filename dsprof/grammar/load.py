@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+import tomli
 
 from dsprof.errors import GrammarError
 from dsprof.events import Class, Kind, Severity
@@ -31,8 +32,12 @@ _GROUP = re.compile(r"\{(\w+)\}")
 Found = TypeVar("Found")
 
 
-def load_files(files: Sequence[Path]) -> Grammar:
-    """All files together, in the order given."""
+def load_files(files: Sequence[Path], own: Collection[Path] = ()) -> Grammar:
+    """All files together, in the order given.
+
+    That no line keeps a regex busy for ever is asked of all but `own`: a test asks it of the
+    project's own files, once, where each start of a command would.
+    """
     patterns: dict[str, Pattern] = {}
     timers: dict[str, TimerFlavour] = {}
     names: dict[str, str] = {}
@@ -45,6 +50,8 @@ def load_files(files: Sequence[Path]) -> Grammar:
         for pattern in _tables(file, content, "pattern", _pattern):
             if pattern.id in patterns:
                 raise GrammarError(f"pattern {pattern.id!r} is defined twice", str(file))
+            if file not in own:
+                _takes_linear_time(pattern, file)
             patterns[pattern.id] = pattern
         timers |= {one.name: one for one in _tables(file, content, "timers", _flavour)}
         samples += _tables(file, content, "sample", _sample)
@@ -54,10 +61,10 @@ def load_files(files: Sequence[Path]) -> Grammar:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomli.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise GrammarError(f"cannot be read: {error.strerror}", str(file)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
         raise GrammarError(f"is not valid TOML: {error}", str(file)) from None
     except RecursionError:
         raise GrammarError("is nested too deeply", str(file)) from None
@@ -135,26 +142,31 @@ def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
     if text is None:
         return None
     try:
-        regex = re.compile(str(text).encode())
+        return re.compile(str(text).encode())
     except re.error as error:
         raise GrammarError(f"regex does not compile: {error}", where) from None
-    nested = nested_repeat(str(text))
-    if nested:
-        raise GrammarError(
-            f"regex repeats {nested}, which itself repeats or has alternatives: a line can "
-            "take for ever to match",
-            where,
-            "repeat a set of characters instead, or possessively: (...)*+",
-        )
-    row = repeats_in_a_row(str(text))
-    if row:
-        raise GrammarError(
-            f"regex repeats the same characters several times in {row}: a long line can take "
-            "for ever to match",
-            where,
-            "repeat them once, or possessively: \\d++",
-        )
-    return regex
+
+
+def _takes_linear_time(pattern: Pattern, file: Path) -> None:
+    where = f"{file}: pattern {pattern.id.removeprefix(file.stem + '.')!r}"
+    block = pattern.block
+    inside = (block.end, *(line.regex for line in block.lines)) if block else ()
+    for regex in filter(None, (pattern.regex, pattern.lead, *inside)):
+        text = regex.pattern.decode()
+        if nested := nested_repeat(text):
+            raise GrammarError(
+                f"regex repeats {nested}, which itself repeats or has alternatives: a line can "
+                "take for ever to match",
+                where,
+                "repeat a set of characters instead, or possessively: (...)*+",
+            )
+        if row := repeats_in_a_row(text):
+            raise GrammarError(
+                f"regex repeats the same characters several times in {row}: a long line can take "
+                "for ever to match",
+                where,
+                "repeat them once, or possessively: \\d++",
+            )
 
 
 def _rows(table: dict[str, Any], where: str) -> tuple[Row, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.errors import GrammarError
+from dsprof.grammar import builtin_files
 from dsprof.grammar.backtracking import nested_repeat, repeats_in_a_row
 from dsprof.grammar.load import load_files
 
@@ -115,3 +116,8 @@ def test_regexes_of_leads_and_blocks_are_held_to_it_too(tmp_path: Path) -> None:
         file.write_text(f'[[pattern]]\nname = "slow"\nneedle = "loss"\n{more}\n')
         with pytest.raises(GrammarError, match="for ever"):
             load_files([file])
+
+
+def test_each_regex_of_the_dialects_that_ship_takes_linear_time() -> None:
+    """No command asks this of them when it starts."""
+    assert load_files(builtin_files()).patterns
