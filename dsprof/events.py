@@ -145,6 +145,8 @@ METRICS: Final = {
     "backward_percent": "DeeperSpeed's %backward",
     "data_iterators": "iterators of data loaders that were made in this step",
     "compilations": "frames of code that torch.compile compiled in this step",
+    "cpu_wait": "what the thread that trains has waited for a CPU since recording began (column "
+    "seconds)",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
 }

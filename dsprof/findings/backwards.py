@@ -12,21 +12,23 @@ import pandas as pd
 from dsprof.analysis.ranks import Straggler
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Advice
+from dsprof.findings.finding import Advice, Evidence
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 
 _NONE: Final = pd.MultiIndex.from_arrays([[], []], names=["step", "rank"])
 
 
 @dataclass(frozen=True, slots=True)
-class MoreWork:
-    """What late ranks have to do more than the others."""
+class Cause:
+    """Why ranks are late."""
 
     said: str
-    advice: Advice
+    advice: tuple[Advice, ...]
+    title: str = ""  # what the title adds to who is late
+    proof: tuple[Evidence, ...] = ()
 
 
-def more_backwards(facts: Facts, late: Straggler) -> MoreWork | None:
+def more_backwards(facts: Facts, late: Straggler) -> Cause | None:
     """Late ranks that make more backwards for one update, if these take most of the delay."""
     mean = _backwards(facts).groupby("rank").mean()
     own = mean.index.isin(late.group)
@@ -39,13 +41,15 @@ def more_backwards(facts: Facts, late: Straggler) -> MoreWork | None:
     beside = ", the others"
     if len(mean) == 2:
         beside = f", rank {int(mean.index[~own][0])}"
-    return MoreWork(
+    return Cause(
         f"For one update {late.who} {makes} {mine:,.3g} backwards{beside} {others:,.3g}.",
-        Advice(
-            f"micro-batches of {late.who}",
-            f"{mine:,.3g}",
-            f"as many as the others, {others:,.3g}",
-            "each rank waits for the one that has most of them",
+        (
+            Advice(
+                f"micro-batches of {late.who}",
+                f"{mine:,.3g}",
+                f"as many as the others, {others:,.3g}",
+                "each rank waits for the one that has most of them",
+            ),
         ),
     )
 

@@ -14,6 +14,7 @@ from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.backwards import more_backwards
+from dsprof.findings.contention import short_of_cpu
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.extremes import (
     OTHER_WORK,
@@ -81,13 +82,15 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None:
         return None
-    said, more = _words(facts, late), more_backwards(facts, late)
+    said = _words(facts, late)
+    cause = more_backwards(facts, late) or short_of_cpu(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
     every = meet_every(facts)
     when = part.when or (f"every {every:,} steps, where ranks meet" if every else "")
     of = "each step" if is_steady(late) and not when else "the time"
     title = f"{said.wait} for {said.where}, {format_share(share)} of {of}"
+    title += cause.title if cause else ""
     return Finding(
         rule="straggler-rank",
         severity=severity,
@@ -100,18 +103,18 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         + (f"; {said.wait} for {said.them} in {late.meeting}." if late.meeting else ".")
         + (other.said(len(late.group)) if other else "")
         + _other_work(late)
-        + (f" {more.said}" if more else "")
+        + (f" {cause.said}" if cause else "")
         + (f" What it is late by in {every:,} steps, they wait in one." if every else ""),
         share=share,
         seconds_per_step=part.seconds,
         ranks=late.group,
         phase=late.phase or None,
         steps=(late.first, late.last),
-        evidence=proof_of(facts, late),
+        evidence=(*proof_of(facts, late), *(cause.proof if cause else ())),
         advice=garbage
         or (
             *((other.advice(late.who),) if other else ()),
-            *((more.advice,) if more else (*own_code(facts, late, place), node(facts, late))),
+            *(cause.advice if cause else (*own_code(facts, late, place), node(facts, late))),
         ),
         gain=promise(part.seconds) if when else _gain(facts, late),
         what_if=f"{late.who} were not late" if facts.replay and not when else "",

@@ -9,17 +9,21 @@ from dataclasses import replace
 from typing import Final
 
 from dsprof.events import GRAVITY, Severity
+from dsprof.findings.contention import short_of_cpu
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_ranks import meet_every
 from dsprof.findings.spikes import are_most_of, is_of_data
-from dsprof.findings.thresholds import DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
+from dsprof.findings.thresholds import CPU_WARNING, DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
 
 _LEAST: Final = {
     "straggler-rank": STRAGGLER_WARNING,
     "data-bound": DATA_WARNING,
     "step-spikes": SPIKES_WARNING,
+    "cpu-contention": CPU_WARNING,
 }
+#: Steps are longer where others take the CPUs, but no recording tells which steps that were.
+_MAY_BE: Final = "Ranks wait for a CPU as long ({}): that may be all of it."
 _MEANWHILE: Final = (
     " Steps become longer meanwhile: to allocate, keep and collect ever more may be why."
 )
@@ -30,8 +34,9 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
 
     The one that tells more is kept, with the advice of both: which rank's input is late, rather
     than that input is; in which steps a rank is late, rather than that it is, unless it is late in
-    all of them and ranks meet in those alone; that input is late, rather than that some steps are
-    longer; from which step on steps are longer, rather than that all of these stick out.
+    all of them and ranks meet in those alone; that a rank is late, rather than that it waits for a
+    CPU; that input is late or ranks wait for a CPU, rather than that some steps are longer; from
+    which step on steps are longer, rather than that all of these stick out.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
@@ -53,6 +58,8 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
         _keep(by_rule, longer, data, 1.0, facts)
     elif longer and data and not longer.ranks and is_of_data(facts):
         _keep(by_rule, data, longer, 1.0, facts)
+    if "cpu-contention" in by_rule:
+        _short_of_cpu(by_rule, facts)
     _memory_first(by_rule)
     return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
 
@@ -62,6 +69,21 @@ def _is_input(facts: Facts, found: Finding) -> bool:
     return facts.breakdown is not None and found.phase in facts.phases_of("data").index
 
 
+def _is_short_of_cpu(facts: Facts) -> bool:
+    """Whether the late rank is late because it waits for a CPU."""
+    return facts.straggler is not None and short_of_cpu(facts, facts.straggler) is not None
+
+
+def _short_of_cpu(by_rule: dict[str, Finding], facts: Facts) -> None:
+    short, late = by_rule["cpu-contention"], by_rule.get("straggler-rank")
+    if late and short.ranks == late.ranks and _is_short_of_cpu(facts):
+        _keep(by_rule, late, short, 1.0, facts)
+    for rule in ("step-spikes", "slowdown"):
+        short, longer = by_rule["cpu-contention"], by_rule.get(rule)
+        if longer:
+            _keep(by_rule, short, replace(longer, advice=()), 1.0, facts, why=_MAY_BE)
+
+
 def _compared(facts: Facts) -> int:
     """How many ranks `straggler-rank` has compared: of a pipeline all, stage by stage."""
     late = facts.straggler
@@ -69,7 +91,13 @@ def _compared(facts: Facts) -> int:
 
 
 def _keep(
-    by_rule: dict[str, Finding], kept: Finding, other: Finding, part: float, facts: Facts
+    by_rule: dict[str, Finding],
+    kept: Finding,
+    other: Finding,
+    part: float,
+    facts: Facts,
+    *,
+    why: str = "This time is counted in {}, too: its cause is the same.",
 ) -> None:
     """Make a note of `other`, unless it tells more than this part of what is kept."""
     told, seconds = kept.seconds_per_step, other.seconds_per_step
@@ -82,7 +110,7 @@ def _keep(
     by_rule[kept.rule] = replace(
         kept, severity=_worse(kept, other), advice=_both(first.advice, second.advice)
     )
-    summary = f"{other.summary} This time is counted in {kept.rule}, too: its cause is the same."
+    summary = f"{other.summary} {why.format(kept.rule)}"
     by_rule[other.rule] = replace(other, severity=Severity.INFO, summary=summary)
 
 

@@ -10,6 +10,7 @@ from dsprof.analysis.whatif import data_ready, quicker
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.anew import loading
+from dsprof.findings.contention import cpu_contention
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
@@ -308,10 +309,9 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     seconds = facts.seconds_of("compute")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
-    if isinstance(waits := host_bound(facts), list) and waits:
-        return "in phases that compute, the GPU waits for the host"
-    if isinstance(turns := generation_bound(facts), list) and turns:
-        return "most of its computation is generating"
+    for rule, instead in _NO_COMPUTING.items():
+        if isinstance(found := rule(facts), list) and found:
+            return instead
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []
@@ -327,6 +327,14 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
             evidence=phase_evidence(facts.phases_of("compute")),
         )
     ]
+
+
+#: Rules whose findings say that what looks like computing is not.
+_NO_COMPUTING: Final = {
+    host_bound: "in phases that compute, the GPU waits for the host",
+    cpu_contention: "what looks like computing is partly waiting for a CPU",
+    generation_bound: "most of its computation is generating",
+}
 
 
 def _too_large(

@@ -107,6 +107,12 @@ DOUBTED_STEPS: Final = 0.10
 SYNC_WARNING: Final = 0.03
 SYNC_CRITICAL: Final = 0.15
 
+#: Part of the time in which the thread that trains is ready to run and has no CPU.
+CPU_WARNING: Final = 0.10
+CPU_CRITICAL: Final = 0.30
+#: Samples of its count, of fewer of which no rank is judged.
+CPU_SAMPLES: Final = 5
+
 #: Part of a step in which GPUs have no kernel to run though it is in a phase that computes.
 HOST_BOUND_WARNING: Final = 0.10
 HOST_BOUND_CRITICAL: Final = 0.30

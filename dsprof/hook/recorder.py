@@ -15,6 +15,7 @@ from dsprof.events import Class
 from dsprof.hook import between, flight_recorder
 from dsprof.hook.anew import Anew
 from dsprof.hook.collectives import Collectives
+from dsprof.hook.cpu import Cpu
 from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard, say
@@ -55,6 +56,7 @@ class Recorder:
         self.collectives = self.gpu.collectives if self.gpu else Collectives(self.timeline)
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
+        self._cpu = Cpu(self.writer)
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self.models: dict[Track | None, Any] = {}  # the `Parts` of the models without an engine
@@ -191,6 +193,7 @@ class Recorder:
                 self._judge()
         if end >= self._memory.due:
             self._memory.sample(step, end)
+            self._cpu.sample(end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
 
     def _judge(self) -> None:

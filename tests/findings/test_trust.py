@@ -167,7 +167,10 @@ def test_the_rules_are_those_of_the_contract() -> None:
         "unaccounted-time",
         "untrustworthy-timers",
     ]
-    ours = ["loss-diverged", "evaluation-stall", "standing-still", "host-bound", "generation-bound"]
+    ours = [
+        "loss-diverged", "evaluation-stall", "standing-still", "host-bound", "generation-bound",
+        "cpu-contention",
+    ]  # fmt: skip
     assert set(RULES) == {*contract, *ours}  # healthy is asked after all of them
 
 

@@ -1,0 +1,130 @@
+"""Ranks that wait for a CPU, because more threads are busy than there are CPUs for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dsprof.analysis.cpu import CpuWait, cpu_waits
+from dsprof.analysis.ranks import Straggler
+from dsprof.events import Severity
+from dsprof.findings.backwards import Cause
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts, once, promise
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    CPU_CRITICAL,
+    CPU_SAMPLES,
+    CPU_WARNING,
+    WAITING_EXPLAINS,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+
+@once
+def cpu_contention(facts: Facts) -> list[Finding] | str:
+    """The thread that trains is ready to run, and all CPUs that it may use run others.
+
+    On a GPU this is a note: the host may be ahead. Gain: at best what the rank that waits longest
+    waits.
+    """
+    waits = waits_for_cpu(facts)
+    if not waits:
+        return "no count of how long a thread waits for a CPU: only recordings on Linux have it"
+    worst = waits[0]
+    severity = grade(worst.share, CPU_WARNING, CPU_CRITICAL)
+    if severity is None:
+        return []
+    who = tuple(sorted(one.rank for one in waits if one.share >= CPU_WARNING))
+    seconds = None
+    if facts.on_cpu and len(facts.run.judged) == 1 and facts.average:
+        seconds = worst.share * facts.average
+    return [
+        Finding(
+            rule="cpu-contention",
+            severity=severity if facts.on_cpu else Severity.INFO,
+            title=_title(worst, who, len(waits)),
+            summary=f"The thread of rank {worst.rank} that trains was ready to run, and had no "
+            f"CPU, for {format_seconds(worst.seconds)} of {format_seconds(worst.of)}, by the "
+            f"kernel's count. {_ALL_PHASES if facts.on_cpu else _AHEAD}",
+            share=worst.share,
+            seconds_per_step=seconds,
+            ranks=who,
+            evidence=(_proof(worst),),
+            advice=_advice(facts, worst),
+            gain=promise(seconds) if seconds else None,
+            confidence="high" if facts.on_cpu else "low",
+        )
+    ]
+
+
+_ALL_PHASES: Final = "Whatever it does meanwhile takes longer: computing, too, is partly waiting."
+_AHEAD: Final = "Whether the GPU waits meanwhile is unknown: the host may be ahead of it."
+
+
+def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
+    """Late ranks that wait for a CPU longer than the others, if that is most of the delay."""
+    waits = waits_for_cpu(facts)
+    mine = [one.share for one in waits if one.rank in late.group]
+    others = [one.share for one in waits if one.rank not in late.group]
+    if len(mine) < len(late.group) or not others or not facts.average:
+        return None
+    own, beside = min(mine) * facts.average, max(others) * facts.average
+    if own - beside < WAITING_EXPLAINS * late.delay:
+        return None
+    worst = next(one for one in waits if one.rank in late.group)
+    wait = "waits" if len(mine) == 1 else "wait"
+    said = (
+        f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(own)} per step for a CPU, "
+        f"the others {format_seconds(beside)} at most: more threads are busy there than CPUs."
+    )
+    return Cause(said, _advice(facts, worst), f", which {wait} for a CPU", (_proof(worst),))
+
+
+@once
+def waits_for_cpu(facts: Facts) -> list[CpuWait]:
+    """Of each rank of the launches that are judged, who waits longest first."""
+    if not facts.run.is_recording or not len(facts.steps):
+        return []
+    launches = facts.steps["segment"].unique().tolist()
+    return [one for one in cpu_waits(facts.run.told, launches) if one.samples >= CPU_SAMPLES]
+
+
+def _title(worst: CpuWait, who: tuple[int, ...], of: int) -> str:
+    time = f"{format_share(worst.share)} of the time"
+    if len(who) == 1:
+        return f"Rank {worst.rank} waits for a CPU, {time}: more threads are busy than CPUs"
+    many = "All" if len(who) == of else f"{len(who):,} of {of:,}"
+    longest = f"{many} ranks wait for a CPU, rank {worst.rank} for {time}"
+    return f"{longest}: more threads are busy than CPUs"
+
+
+def _proof(worst: CpuWait) -> Evidence:
+    waited = format_seconds(float(worst.row["seconds"]))
+    return row_evidence(worst.row, f"rank {worst.rank} has waited {waited} for a CPU so far")
+
+
+def _advice(facts: Facts, worst: CpuWait) -> tuple[Advice, ...]:
+    told = facts.run.config
+    threads, cores, ranks = (told.get(name) for name in ("cpu_threads", "cpu_cores", "local_ranks"))
+    fewer: tuple[Advice, ...] = ()
+    if threads and cores and ranks and threads * ranks > cores and threads > 1:
+        why = f"{int(ranks):,} ranks compute in so many threads each, on {int(cores):,} CPUs"
+        to = f"{max(int(cores // ranks), 1):,}"
+        fewer = (Advice("OMP_NUM_THREADS", f"{int(threads):,}", to, why),)
+    host = f" on {worst.host}" if worst.host else ""
+    return (
+        *fewer,
+        Advice(
+            f"what else is busy{host}",
+            "",
+            "see with top: end or move it",
+            "other jobs, data workers and threads of libraries take the CPUs that training needs",
+        ),
+        Advice(
+            "CPUs that a rank may use",
+            f"{int(cores):,}" if cores else "",
+            "more, or others for each rank",
+            "--cpus-per-task, limits.cpu or a binding may leave too few",
+        ),
+    )

@@ -1,0 +1,48 @@
+"""How long the training thread was ready to run and had no CPU to run on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from dsprof.recording import Unit, Writer
+
+#: Of the thread that reads it: ns on a CPU, ns of waiting for one, and how often it ran
+#: (Linux, Documentation/scheduler/sched-stats.rst). All 0 if the kernel does not count.
+_COUNTED: Final = Path("/proc/thread-self/schedstat")
+
+
+class Cpu:
+    """Writes the metric `cpu_wait`: the seconds that training has waited for a CPU since the first
+    sample, of the thread that ends the steps.
+    """
+
+    def __init__(self, writer: Writer, counted: Path = _COUNTED) -> None:
+        self._writer, self._counted = writer, counted
+        self._name = writer.name("cpu_wait")
+        self._thread = self._before = self._total = 0
+
+    def sample(self, at: int) -> None:
+        """Call from that thread; `at` is the time of `perf_counter_ns`."""
+        waited = self._waited()
+        if waited is None:
+            return
+        thread = threading.get_native_id()
+        if thread == self._thread:  # another one has another count
+            self._total += max(waited - self._before, 0)
+        self._thread, self._before = thread, waited
+        self._writer.metric(self._name, self._total * 1e-9, unit=Unit.SECONDS, at_ns=at)
+
+    def _waited(self) -> int | None:
+        """Nanoseconds; None where the kernel does not tell."""
+        try:
+            file = os.open(self._counted, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            told = os.read(file, 100).split()
+        finally:
+            os.close(file)
+        return int(told[1]) if len(told) > 1 and told[0] != b"0" else None

@@ -1,0 +1,92 @@
+"""What the training thread waits for a CPU, by a file of the kernel with planted numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsprof.hook.cpu import Cpu
+from dsprof.recording import Writer
+from tests.hook.rows import read
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    writer = Writer.create(tmp_path / "run", {"rank": 0})
+    yield writer
+    writer.close()
+
+
+def written(writer: Writer) -> list[float]:
+    writer.flush()
+    return [round(row.value, 9) for row in read(writer.path).metrics if row.name == "cpu_wait"]
+
+
+def test_what_a_thread_has_waited_is_told_since_the_first_sample(
+    writer: Writer, tmp_path: Path
+) -> None:
+    counted = tmp_path / "schedstat"
+    cpu = Cpu(writer, counted)
+    for at, waited in [(1_000, 5_000_000_000), (2_000, 5_250_000_000), (3_000, 5_260_000_000)]:
+        counted.write_text(f"700000 {waited} 12\n")
+        cpu.sample(at)
+    assert written(writer) == [0.0, 0.25, 0.26]
+
+
+@pytest.mark.parametrize("told", [None, "0 0 0\n", "", "7"])
+def test_a_kernel_that_does_not_count_leaves_no_row(
+    writer: Writer, tmp_path: Path, told: str | None
+) -> None:
+    if told is not None:
+        (tmp_path / "schedstat").write_text(told)
+    Cpu(writer, tmp_path / "schedstat").sample(1_000)
+    assert written(writer) == []
+
+
+def test_another_thread_that_trains_goes_on_counting_from_its_own_count(
+    writer: Writer, tmp_path: Path
+) -> None:
+    counted = tmp_path / "schedstat"
+    cpu = Cpu(writer, counted)
+    for at, waited in [(1_000, 0), (2_000, 100_000_000)]:
+        counted.write_text(f"1 {waited} 1\n")
+        cpu.sample(at)
+
+    def another() -> None:
+        for at, waited in [(3_000, 9_000_000_000), (4_000, 9_500_000_000)]:
+            counted.write_text(f"1 {waited} 1\n")
+            cpu.sample(at)
+
+    thread = threading.Thread(target=another)
+    thread.start()
+    thread.join()
+    assert written(writer) == [0.0, 0.1, 0.1, 0.6]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts it")
+def test_the_kernel_counts_while_two_threads_want_one_cpu(writer: Writer) -> None:
+    cpus = os.sched_getaffinity(0)
+    cpu = Cpu(writer)
+    os.sched_setaffinity(0, {min(cpus)})
+    beside = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        cpu.sample(1)
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            pass
+        cpu.sample(2)
+    finally:
+        beside.kill()
+        beside.wait()
+        os.sched_setaffinity(0, cpus)
+    told = written(writer)
+    if not told:
+        pytest.skip("this kernel does not count it")
+    assert 0.1 < told[-1] < 0.6
