@@ -78,7 +78,7 @@ def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
         f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(own)} per step for a CPU, "
         f"the others {format_seconds(beside)} at most: more threads are busy there than CPUs."
     )
-    return Cause(said, _advice(facts, worst), f", which {wait} for a CPU", (_proof(worst),))
+    return Cause(said, _advice(facts, worst), f": {late.who} {wait} for a CPU", (_proof(worst),))
 
 
 @once
@@ -94,7 +94,7 @@ def _title(worst: CpuWait, who: tuple[int, ...], of: int) -> str:
     time = f"{format_share(worst.share)} of the time"
     if len(who) == 1:
         return f"Rank {worst.rank} waits for a CPU, {time}: more threads are busy than CPUs"
-    many = "All" if len(who) == of else f"{len(who):,} of {of:,}"
+    many = f"{len(who):,} of {of:,}" if len(who) < of else "Both" if of == 2 else "All"
     longest = f"{many} ranks wait for a CPU, rank {worst.rank} for {time}"
     return f"{longest}: more threads are busy than CPUs"
 

@@ -65,7 +65,7 @@ def test_ranks_that_wait_for_a_cpu_are_told_with_what_it_may_cost(tmp_path: Path
     assert found.rule == "cpu-contention"
     assert found.severity is Severity.CRITICAL
     assert found.title == (
-        "All ranks wait for a CPU, rank 1 for 40 % of the time: more threads are busy than CPUs"
+        "Both ranks wait for a CPU, rank 1 for 40 % of the time: more threads are busy than CPUs"
     )
     assert found.summary == (
         "The thread of rank 1 that trains was ready to run, and had no CPU, for 1.16 s of 2.90 s, "
@@ -121,7 +121,7 @@ def test_a_rank_that_is_late_because_it_waits_for_a_cpu_is_told_so_once(tmp_path
     found = run.findings[0]
     assert found.rule == "straggler-rank"
     assert found.title == (
-        "Rank 0 waits for rank 1 on worker-1, 33 % of each step, which waits for a CPU"
+        "Rank 0 waits for rank 1 on worker-1, 33 % of each step: rank 1 waits for a CPU"
     )
     assert "Rank 1 waits 52.5 ms per step for a CPU, the others 0 s at most" in found.summary
     assert found.advice[0].setting == "what else is busy on worker-1"
