@@ -14,12 +14,19 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_ranks import meet_every
 from dsprof.findings.spikes import are_most_of, is_of_data
-from dsprof.findings.thresholds import CPU_WARNING, DATA_WARNING, SPIKES_WARNING, STRAGGLER_WARNING
+from dsprof.findings.thresholds import (
+    CPU_WARNING,
+    DATA_WARNING,
+    SLOWDOWN_WARNING,
+    SPIKES_WARNING,
+    STRAGGLER_WARNING,
+)
 
 _LEAST: Final = {
     "straggler-rank": STRAGGLER_WARNING,
     "data-bound": DATA_WARNING,
     "step-spikes": SPIKES_WARNING,
+    "slowdown": SLOWDOWN_WARNING,
     "cpu-contention": CPU_WARNING,
 }
 #: Steps are longer where others take the CPUs, but no recording tells which steps that were.

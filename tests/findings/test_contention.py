@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -161,15 +161,19 @@ def test_a_log_does_not_tell_it() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_long"),
+    [("step-spikes", lambda step: step % 4 == 0), ("slowdown", lambda step: step > 50)],
+)
 def test_steps_that_are_longer_by_no_more_than_ranks_wait_for_a_cpu_are_a_note(
-    tmp_path: Path,
+    tmp_path: Path, rule: str, is_long: Callable[[int], bool]
 ) -> None:
-    """Each fourth step takes twice as long, a fifth of the time; ranks wait for half of it."""
+    """Some steps take twice as long; ranks wait for half of the time."""
     writer = Writer.create(tmp_path, header(0, world=1, config={"accelerator": "cpu"}))
     forward, waited = writer.name("forward", 0, "compute"), writer.name("cpu_wait")
     at = MS
     for step in range(1, 81):
-        ends = at + (200 if step % 4 == 0 else 100) * MS
+        ends = at + (200 if is_long(step) else 100) * MS
         writer.span(forward, at, ends, step)
         writer.step(step, at, ends, CLASSES, 1)
         writer.metric(waited, (ends - MS) * 0.5e-9, unit=Unit.SECONDS, at_ns=ends)
@@ -178,6 +182,6 @@ def test_steps_that_are_longer_by_no_more_than_ranks_wait_for_a_cpu_are_a_note(
     writer.close()
     run = load(tmp_path)
     assert run.findings[0].rule == "cpu-contention"
-    spikes = one(run, "step-spikes")
-    assert spikes.severity is Severity.INFO
-    assert "Ranks wait for a CPU as long (cpu-contention): that may be all of it." in spikes.summary
+    longer = one(run, rule)
+    assert longer.severity is Severity.INFO
+    assert "Ranks wait for a CPU as long (cpu-contention): that may be all of it." in longer.summary
