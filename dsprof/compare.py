@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from dsprof.analysis.breakdown import known_by, main_steps, regular_steps
-from dsprof.analysis.ratio import Answer, interval, judge, rows_needed
+from dsprof.analysis.breakdown import (
+    engines,
+    known_by,
+    main_steps,
+    mean_of,
+    regular_steps,
+    weights_of,
+)
+from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
@@ -26,8 +32,6 @@ from dsprof.text.words import measured_by
 
 if TYPE_CHECKING:
     from dsprof.run import Run
-
-Floats = NDArray[np.float64]
 
 TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
 
@@ -105,8 +109,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     measures = {known_by(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
-    before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
-    after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
+    before, after = _times(rows_a, batch_a), _times(rows_b, batch_b)
     same = len(rows_a) > 0 and _same(first.steps, second.steps)
     obstacle = _incomparable((first, rows_a), (second, rows_b)) or _unlike(first, second)
     judged = dict(_SAME) if same else _judged(before, after, tolerance, obstacle)
@@ -134,6 +137,10 @@ _SAME: Final[dict[str, Any]] = {
 def _same(first: pd.DataFrame, second: pd.DataFrame) -> bool:
     """Whether both are the same run: two measurements never agree in every value."""
     return first.drop(columns="source").equals(second.drop(columns="source"))
+
+
+def _times(rows: pd.DataFrame, batch: float) -> Times:
+    return Times(rows["seconds"].to_numpy(np.float64) / batch, weights_of(rows))
 
 
 def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -168,7 +175,7 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
     first's.
     """
     before, after = main_steps(first.steps), main_steps(second.steps)
-    ratio = float(after["seconds"].mean() / before["seconds"].mean()) / batches
+    ratio = mean_of(after, "seconds") / mean_of(before, "seconds") / batches
     measures = {known_by(rows) for rows in (before, after)}
     if "timers" in measures or (len(measures) > 1 and measures != {"rated", "throughput"}):
         return {}
@@ -178,9 +185,9 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
     return {"answer": "cannot tell", "why": f"{why} times as long", "needed": _FEWEST}
 
 
-def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
+def _judged(first: Times, second: Times, tolerance: float, obstacle: str) -> dict[str, Any]:
     """The fields `answer`, `why`, `needed`, `ratio`, `low` and `high` of a `Comparison`."""
-    rows = min(len(first), len(second))
+    rows = min(len(first.seconds), len(second.seconds))
     few = not obstacle and _APART <= rows < _FEWEST
     if few and (apart := _far_apart(first, second, tolerance)):
         return apart
@@ -198,11 +205,12 @@ def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> d
     return found | {"ratio": ratio, "low": low, "high": high}
 
 
-def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any] | None:
+def _far_apart(first: Times, second: Times, tolerance: float) -> dict[str, Any] | None:
     """The same fields for few rows, which have no interval, if each row is far from all rows of the
     other run; else None.
     """
-    low, high = float(second.min() / first.max()), float(second.max() / first.min())
+    low = float(second.seconds.min() / first.seconds.max())
+    high = float(second.seconds.max() / first.seconds.min())
     far = max(_FAR, 1 + tolerance)
     if low < far and high > 1 / far:
         return None
@@ -216,7 +224,7 @@ def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any
         "answer": "regression" if slower else "improvement",
         "why": f"few timed steps, but {where}",
         "needed": None,
-        "ratio": float(second.mean() / first.mean()),
+        "ratio": second.mean / first.mean,
         "low": low,
         "high": high,
     }
@@ -258,7 +266,7 @@ def _unlike(first: Run, second: Run) -> str:
             return f"{name} is {one} in one run and {other} in the other, and {which} its batch"
     made = [_backwards(run) for run in (first, second)]
     if all(made) and made[0] != made[1]:
-        one, other = (_times(many) for many in made)
+        one, other = (_how_often(many) for many in made)
         runs = f"backward runs {one} a step in one run and {other} in the other"
         return f"{runs}, and {_untold(first, second)} its batch"
     return ""
@@ -273,7 +281,7 @@ def _backwards(run: Run) -> int:
     return 0 if pd.isna(times) else round(float(times))
 
 
-def _times(many: int) -> str:
+def _how_often(many: int) -> str:
     return "once" if many == 1 else f"{many:,} times"
 
 
@@ -325,25 +333,28 @@ def _incomparable(*judged: tuple[Run, pd.DataFrame]) -> str:
     for which, (_, rows) in zip(("first", "second"), judged, strict=True):
         if rows.empty:
             return f"the {which} run does not say how long a step takes"
+    one, other = (int(rows["engine"].iloc[0]) for _, rows in judged)
+    if one != other and any(engines(run.steps) for run, _ in judged):
+        return f"engine {one} takes most time in the first run, and engine {other} in the second"
     ways = [known_by(rows) for _, rows in judged]
     if ways[0] == ways[1]:
         return ""
-    one, other = (
+    first, second = (
         measured_by(way, recorded=run.is_recording) or "several kinds of lines"
         for way, (run, _) in zip(ways, judged, strict=True)
     )
-    return f"step times come from {one} in the first run and from {other} in the second"
+    return f"step times come from {first} in the first run and from {second} in the second"
 
 
-def _side(run: Run, values: Floats, batch: float) -> Side:
+def _side(run: Run, times: Times, batch: float) -> Side:
     seen = overview(run)
     told = {
         *run.phases["class"].dropna().astype(str),
         *([str(Class.COMMUNICATION)] if len(run.comm) else []),
     }
     return Side(
-        rows=len(values),
-        seconds=float(values.mean()) if len(values) else None,
+        rows=len(times.seconds),
+        seconds=times.mean if len(times.seconds) else None,
         steps=seen.averaged,
         step_seconds=None if seen.seconds is None else seen.seconds / batch,
         seconds_from=seen.seconds_from,

@@ -461,3 +461,40 @@ def test_parts_of_a_step_are_called_as_in_the_report() -> None:
     console.print(difference(compare(*runs)))
     assert isinstance(console.file, StringIO)
     assert "wait for a peer" in console.file.getvalue()
+
+
+def by_bars(folder: Path, every: list[int], each: list[float]) -> Run:
+    """A Trainer that logs its loss after so many steps, each of so many seconds, beside its bar."""
+    took = done = 0
+    lines = []
+    for steps, seconds in zip(every, each, strict=True):
+        done, took = done + steps, took + round(steps * seconds)
+        clock = f"{took // 3600}:{took % 3600 // 60:02}:{took % 60:02}"
+        lines.append(f" 50%|####  | {done}/9999 [{clock}<9:00:00,  {seconds:.2f}s/it]")
+        lines.append(f"{{'loss': {9 - done / 1e4:.4f}, 'learning_rate': 1e-05, 'epoch': 0.1}}")
+    log = folder / f"{each[0]}.log"
+    log.write_text("\n".join([*lines, ""]))
+    return load(log)
+
+
+def test_what_a_bar_tells_of_many_steps_counts_for_as_many(tmp_path: Path) -> None:
+    every = [10] * 10 + [100] * 15
+    before, after = (by_bars(tmp_path, every, [s] * 10 + [4.0] * 15) for s in (8.0, 4.0))
+    found = compare(before, after)
+    assert found.ratio == pytest.approx(4 / 4.226, rel=0.001)
+    assert found.first.seconds == found.first.step_seconds == overview(before).seconds
+
+
+def test_the_step_of_one_engine_is_not_compared_with_that_of_another() -> None:
+    def of_two(*seconds: float) -> Run:
+        told = [
+            metric("step_seconds", step, each, engine=engine)
+            for step in range(1, 31)
+            for engine, each in enumerate(seconds)
+        ]
+        return from_events(events(told))
+
+    found = compare(of_two(1.0, 0.8), of_two(1.0, 1.2))
+    assert found.answer == "cannot tell"
+    assert found.why == ("engine 0 takes most time in the first run, and engine 1 in the second")
+    assert compare(of_two(1.0, 0.8), of_two(1.2, 0.8)).answer == "regression"

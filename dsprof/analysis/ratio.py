@@ -7,7 +7,7 @@ moving-block bootstrap (Künsch 1989), which draws whole stretches instead of si
 from __future__ import annotations
 
 import math
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,31 @@ Answer = Literal["regression", "improvement", "none", "cannot tell"]
 _DRAWS: Final = 4000
 _HOPE: Final = 100  # times the rows there are; to ask for more would not be realistic
 _LEVEL: Final = 0.95
-_MOST: Final = 20_000  # rows, evenly spread; more would not change the result
+_MOST: Final = 20_000  # rows; more would not change the result
 _SEED: Final = 20_231_115  # fixed, so that the same two runs get the same answer
 
 
-def interval(first: Floats, second: Floats) -> tuple[float, float, float]:
+class Times(NamedTuple):
+    """Seconds of a step by rows, and the number of steps that each row is the mean of."""
+
+    seconds: Floats
+    steps: Floats
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.seconds, weights=self.steps))
+
+
+def interval(first: Times, second: Times) -> tuple[float, float, float]:
     """The ratio of the means (second over first), and the ends of its 95 % interval."""
-    first, second = _thinned(first), _thinned(second)
+    first, second = _merged(first), _merged(second)
     chance = np.random.default_rng(_SEED)
     ratios = block_means(second, chance) / block_means(first, chance)
-    ratio = float(second.mean() / first.mean())
+    ratio = second.mean / first.mean
     low, high = np.quantile(ratios, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    wider = _few_blocks(min(len(part) / _block_length(part) for part in (first, second)))
-    return ratio, float(ratio - (ratio - low) * wider), float(ratio + (high - ratio) * wider)
+    blocks = min(len(one.seconds) / _block_length(one.seconds) for one in (first, second))
+    wider = _few_blocks(blocks)
+    return ratio, ratio * float(low / ratio) ** wider, ratio * float(high / ratio) ** wider
 
 
 def judge(low: float, high: float, tolerance: float) -> Answer:
@@ -68,17 +80,25 @@ def _few_blocks(blocks: float) -> float:
     return float(stdtrit(freedom, tail) / ndtri(tail) * math.sqrt((freedom + 1) / freedom))
 
 
-def block_means(values: Floats, chance: np.random.Generator) -> Floats:
-    """Means of `_DRAWS` resamples that consist of whole blocks of `values`. [draws]
+def block_means(times: Times, chance: np.random.Generator) -> Floats:
+    """Means of `_DRAWS` resamples that consist of whole blocks of rows. [draws]
 
-    Blocks wrap around the end, so that every value is equally likely to be drawn.
+    Blocks wrap around the end, so that every row is equally likely to be drawn.
     """
-    size = len(values)
-    length = _block_length(values)
-    sums = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[:length]]))])
-    blocks = (sums[length:] - sums[:-length])[:size]
+    size = len(times.seconds)
+    length = _block_length(times.seconds)
     drawn = chance.integers(0, size, size=(_DRAWS, max(1, round(size / length))))
-    return np.asarray(blocks[drawn].mean(axis=1) / length)
+    spent, steps = (
+        _block_sums(values, length)[drawn].sum(axis=1)
+        for values in (times.seconds * times.steps, times.steps)
+    )
+    return np.asarray(spent / steps)
+
+
+def _block_sums(values: Floats, length: int) -> Floats:
+    """The sum of the block that begins with each value."""
+    sums = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[:length]]))])
+    return np.asarray((sums[length:] - sums[:-length])[: len(values)])
 
 
 def _block_length(values: Floats) -> int:
@@ -97,5 +117,9 @@ def _block_length(values: Floats) -> int:
     return min(max(shortest, 2 * free), longest)
 
 
-def _thinned(values: Floats) -> Floats:
-    return values[:: max(1, -(-len(values) // _MOST))]
+def _merged(times: Times) -> Times:
+    """At most `_MOST` rows, each the mean of as many neighbours: no step is left out."""
+    size = len(times.seconds)
+    heads = np.arange(0, size, max(1, -(-size // _MOST)))
+    steps = np.add.reduceat(times.steps, heads)
+    return Times(np.add.reduceat(times.seconds * times.steps, heads) / steps, steps)

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dsprof.analysis.ratio import (
+    Times,
     _block_length,
     _few_blocks,
     block_means,
@@ -24,6 +25,11 @@ def series(size: int, mean: float, memory: float, chance: np.random.Generator) -
     for i in range(1, size):
         noise[i] += memory * noise[i - 1]
     return np.asarray(mean * (1 + noise))
+
+
+def noisy(size: int, mean: float, memory: float, chance: np.random.Generator) -> Times:
+    """The same, of one step each."""
+    return Times(series(size, mean, memory, chance), np.ones(size))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_two_runs_of_the_same_job_are_rarely_called_different() -> None:
     """The false alarms of 200 pairs whose step times remember each other."""
     chance = np.random.default_rng(7)
     answers = [
-        judge(*interval(series(60, 1, 0.7, chance), series(60, 1, 0.7, chance))[1:], 0.02)
+        judge(*interval(noisy(60, 1, 0.7, chance), noisy(60, 1, 0.7, chance))[1:], 0.02)
         for _ in range(200)
     ]
     assert answers.count("regression") + answers.count("improvement") <= 14
@@ -54,14 +60,14 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     chance = np.random.default_rng(11)
     held = 0
     for _ in range(200):
-        _, low, high = interval(series(150, 1, 0.5, chance), series(150, 1.05, 0.5, chance))
+        _, low, high = interval(noisy(150, 1, 0.5, chance), noisy(150, 1.05, 0.5, chance))
         held += low <= 1.05 <= high
     assert held >= 175
 
 
 def test_resamples_centre_on_the_mean() -> None:
     values = np.arange(100.0)
-    means = block_means(values, np.random.default_rng(3))
+    means = block_means(Times(values, np.ones(100)), np.random.default_rng(3))
     assert means.mean() == pytest.approx(values.mean(), rel=0.02)
     assert means.std() > values.std() / 10  # blocks of neighbours vary more than single values
 
@@ -73,14 +79,14 @@ def test_so_near_a_border_that_no_run_would_tell_asks_for_none() -> None:
 @pytest.mark.parametrize("size", [200, 24])
 def test_an_interval_reaches_about_as_far_to_both_sides(size: int) -> None:
     chance = np.random.default_rng(5)
-    ratio, low, high = interval(series(size, 1, 0, chance), series(size, 1.1, 0, chance))
+    ratio, low, high = interval(noisy(size, 1, 0, chance), noisy(size, 1.1, 0, chance))
     assert low < ratio < high
     assert high - ratio == pytest.approx(ratio - low, rel=0.2)
 
 
 def test_an_interval_of_steps_that_are_not_alike_is_four_standard_errors_wide() -> None:
     chance = np.random.default_rng(5)
-    ratio, low, high = interval(series(200, 1, 0, chance), series(200, 1.1, 0, chance))
+    ratio, low, high = interval(noisy(200, 1, 0, chance), noisy(200, 1.1, 0, chance))
     assert high - low == pytest.approx(4 * ratio * 0.05 * (2 / 200) ** 0.5, rel=0.2)
 
 
@@ -115,3 +121,27 @@ def test_so_many_rows_are_needed_as_narrow_the_interval_to_the_nearer_limit() ->
 def test_an_interval_that_ends_at_the_tolerance_is_within_it() -> None:
     assert judge(1 - 0.25, 1 + 0.25, 0.25) == "none"
     assert judge(1.25, 1.5, 0.25) == judge(0.5, 0.75, 0.25) == "cannot tell"
+
+
+def test_a_row_counts_for_as_many_steps_as_it_is_the_mean_of() -> None:
+    seconds, steps = np.repeat([8.0, 4.0], [10, 15]), np.repeat([10.0, 100.0], [10, 15])
+    ratio, low, high = interval(Times(seconds, steps), Times(np.full(25, 4.0), steps))
+    assert ratio == pytest.approx(4 / (6_800 / 1_600))
+    assert low < ratio < high
+
+
+def test_of_more_rows_than_are_resampled_none_is_left_out() -> None:
+    """Each 500th step saves; of every fifth step none does."""
+    plain, saving = np.ones(100_000), np.ones(100_000)
+    saving[498::500] = 101
+    ratio, low, _ = interval(*(Times(each, np.ones(100_000)) for each in (plain, saving)))
+    assert ratio == pytest.approx(1.2)
+    assert low > 1.1
+
+
+def test_an_interval_ends_above_nothing() -> None:
+    calm = Times(np.ones(8), np.ones(8))
+    jump = Times(np.array([1.0, 1, 1, 1, 30, 1, 1, 1]), np.ones(8))
+    ends = interval(calm, jump)[1:]
+    assert ends[0] > 0
+    assert interval(jump, calm)[1:] == pytest.approx([1 / ends[1], 1 / ends[0]], rel=0.1)
