@@ -87,7 +87,7 @@ class Process:
             self.grown = max(self.grown, self.at.replace(tzinfo=UTC).timestamp())
         ends = table.filter(pc.equal(table["name"].cast(pa.string()), "step_seconds"))
         if len(ends):
-            self.step = max(self.step or 0, int(ends["step"][-1].as_py() or 0))
+            self.step = int(ends["step"][-1].as_py() or 0)
             self.seconds = float(ends["seconds"][-1].as_py() or 0.0)
 
     def read_up(self) -> None:

@@ -159,6 +159,7 @@ def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
 
 _MOST: Final = 1 << 20
 _WORDS: Final = 1_000
+_FAR: Final = 1 << 62
 
 
 def _end(table: pa.Table, most: int) -> pa.Table:
@@ -199,17 +200,39 @@ def _chosen(table: pa.Table, every: int) -> pa.Array:
 
 
 def _last_steps(table: pa.Table) -> pa.Table:
-    """The last launch's last steps, and the last rows of no step."""
+    """The last launch's last steps, of engines that go on, and the last rows of no step."""
     if not len(table):
         return table
     step, segment = steps_of(table), table["segment"].to_numpy()
     here = segment == segment.max()
-    seen, counts = np.unique(step[here & (step >= 0)], return_counts=True)
     keep = here & (step < 0)
     keep[np.flatnonzero(keep)[:-_LOOSE]] = False
-    if len(seen):
-        total = counts[::-1].cumsum()
-        fits, most = (int(np.searchsorted(total, rows)) for rows in (ROWS, MOST_ROWS))
+    rows = np.flatnonzero(here & (step >= 0))
+    if len(rows):
+        behind = _behind(step[rows], table["engine"].to_numpy()[rows], _moments(table)[rows])
+        seen, counts = np.unique(behind[behind >= 0], return_counts=True)
+        total = counts.cumsum()
+        fits, most = (int(np.searchsorted(total, size)) for size in (ROWS, MOST_ROWS))
         steps = min(WINDOW, max(1, fits, min(LEAST, most)))
-        keep |= here & (step >= seen[-steps:][0])
+        keep[rows] = (behind >= 0) & (behind <= seen[:steps][-1])
     return table if keep.all() else table.filter(pa.array(keep))
+
+
+def _behind(step: Array, engine: Array, moment: Array) -> Array:
+    """How far each row's step lies behind the last one of its engine; -1 where that one had ended
+    before the one that is trained now began, as where a script trains a model for each fold.
+    """
+    _, which = np.unique(engine, return_inverse=True)
+    many = int(which.max()) + 1
+    first, last, newest = np.full(many, _FAR), np.full(many, -_FAR), np.zeros(many, np.int64)
+    np.minimum.at(first, which, moment)
+    np.maximum.at(last, which, moment)
+    np.maximum.at(newest, which, step)
+    over = last < first[last.argmax()]
+    return np.where(over[which], -1, newest[which] - step)
+
+
+def _moments(table: pa.Table) -> Array:
+    """When each row was; where not all say so, their order."""
+    at = table["at"].cast(pa.int64())
+    return np.arange(len(table)) if at.null_count else np.asarray(at.to_numpy(), np.int64)

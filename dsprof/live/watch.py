@@ -192,11 +192,13 @@ class Watch:
         return known if known and known[0] is log.fresh() else (log.fresh(), tail_of(log))
 
     def _remember_bars(self) -> None:
-        """Steps drawn once stay, until there are too many."""
+        """Steps drawn once stay, until there are too many, or another engine is trained."""
+        recent = {(segment, engine) for (segment, _, engine), _ in self._recent.bars}
+        last = max((segment for segment, _ in recent), default=None)
         self._bars |= self._recent.bars
-        last = max((segment for (segment, *_), _ in self._recent.bars), default=0)
-        for key in [key for key in self._bars if key[0] > last]:
-            del self._bars[key]  # of a launch that has turned out to be another one
+        for segment, step, engine in list(self._bars):
+            if last is not None and segment >= last and (segment, engine) not in recent:
+                del self._bars[segment, step, engine]  # or its launch turned out to be another one
         for key in sorted(self._bars)[:-_BARS]:
             del self._bars[key]
 

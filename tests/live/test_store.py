@@ -49,6 +49,29 @@ def test_a_new_launch_begins_with_nothing_of_the_old_one() -> None:
     assert len(store.sample()) == 3 * 103
 
 
+def test_an_engine_that_ended_before_another_began_is_none_of_the_last_steps() -> None:
+    """As of a script that trains a model for each fold; those that take turns are all there."""
+    store = Store()
+    at = pd.Timestamp("2026-01-01", tz="UTC")
+    for step in range(1, 101):
+        store.add(rows(step, step, at=at + pd.Timedelta(seconds=step)))
+    store.add(rows(1, 5, engine=1, at=at + pd.Timedelta(seconds=200)))
+    assert set(store.recent().to_pandas()["engine"]) == {1}
+    store.add(rows(101, 103, at=at + pd.Timedelta(seconds=201)))
+    store.add(rows(6, 6, engine=1, at=at + pd.Timedelta(seconds=202)))
+    assert set(store.recent().to_pandas()["engine"]) == {0, 1}
+
+
+def test_of_engines_that_number_their_steps_differently_the_last_steps_of_each_are_kept() -> None:
+    store = Store()
+    for turn in range(1, 201):
+        store.add(rows(5 * turn - 4, 5 * turn))
+        store.add(rows(turn, turn, engine=1))
+    found = store.recent().to_pandas().groupby("engine")["step"].agg(["min", "max"])
+    assert found.loc[0].tolist() == [1001 - WINDOW, 1000]
+    assert found.loc[1].tolist() == [201 - WINDOW, 200]
+
+
 def test_a_sample_stays_small_and_tells_of_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_store, "SAMPLE_ROWS", 3_000)
     store = Store()

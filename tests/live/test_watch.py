@@ -17,10 +17,10 @@ from dsprof.live import feed
 from dsprof.live.picture import Picture
 from dsprof.live.text import headline
 from dsprof.live.watch import Watch
-from dsprof.recording import stream
+from dsprof.recording import Writer, stream
 from dsprof.recording.launches import FOLDER, end, killed
 from tests.findings.test_engines import in_turns
-from tests.live.jobs import ROOT, Job, alone
+from tests.live.jobs import MS, ROOT, Job, alone
 from tests.live.test_log import step_line
 from tests.loaded import loaded
 
@@ -411,6 +411,26 @@ def test_how_often_a_step_ends_is_told_where_engines_take_turns(tmp_path: Path) 
     in_turns(tmp_path, engines=2)
     picture = Watch([str(tmp_path)]).refresh(10)
     assert "100 ms per step, one every 140 ms · 114 samples/s" in headline(picture)
+
+
+def test_the_model_that_is_trained_now_is_shown_not_that_of_the_fold_before(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path, {"rank": 0, "world": 1, "host": "node-0"})
+    forward = writer.name("forward", 0, "compute")
+    watch = Watch([str(tmp_path)])
+    at = time.perf_counter_ns() - 200_000 * MS
+    for engine, (steps, ms) in enumerate([(500, 100), (40, 300)]):
+        for step in range(1, steps + 1):
+            at += 2 * ms * MS
+            writer.span(forward, at - ms * MS, at, step, engine=engine)
+            writer.step(step, at - ms * MS, at, engine=engine)
+        writer.flush()
+        picture = watch.refresh(10)
+    writer.close()
+    assert picture.step == 40
+    assert picture.figures.seconds == pytest.approx(0.3)
+    assert [bar.step for bar in picture.bars] == list(range(1, 41))
 
 
 def test_records_without_a_step_number_are_counted_as_records(tmp_path: Path) -> None:
