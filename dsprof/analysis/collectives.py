@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.breakdown import regular_steps, without_first
 from dsprof.analysis.compared import compared_steps
 from dsprof.run.table import (
     STEP,
@@ -42,6 +43,24 @@ _GATHER = re.compile(r"all_?gather", re.ASCII)
 #: The operation that gathers into a list of tensors, as trainers do with values that they log. It
 #: gathers no sharded parameters.
 INTO_LISTS = "all_gather"
+
+
+class Judged(NamedTuple):
+    """The calls that numbers are of, and how many steps made them, None if no step is known.
+
+    `visits`: the same, each step counted for every rank that has calls in it; else the ranks.
+    `warm`: how it is said that first steps, which warm up, are left out; "" if none is.
+    """
+
+    calls: pd.DataFrame
+    steps: int | None
+    visits: int
+    warm: str
+
+
+def of_the_job(comm: pd.DataFrame) -> pd.DataFrame:
+    """Without what DeepSpeed's logger of calls adds for its own summary."""
+    return where(comm, comm["op"] != "log_summary_barrier").reset_index(drop=True)
 
 
 def trusted(comm: pd.DataFrame) -> pd.DataFrame:
@@ -130,6 +149,35 @@ def told_once(comm: pd.DataFrame) -> pd.DataFrame:
     total = comm["total"].astype(bool)
     single, tables = where(comm, ~total), where(comm, total)
     return single if tables.empty or len(trusted(single)) else tables
+
+
+def judged_calls(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
+    """Calls of the steps that means are of; of all steps where none of those has any.
+
+    Those of set-up are none of a step, nor are those behind the last one. Tables sum up all.
+    """
+    tables = bool(comm["total"].any())
+    judged = [(regular_steps(steps), without_first(steps)), (steps, "")]
+    for part, warm in [] if tables else judged:
+        calls = during_steps(comm, part).reset_index(drop=True)
+        if len(calls):
+            return _judged(calls, calls, part, warm)
+    sure = trusted(comm)
+    return _judged(comm, sure if len(sure) else comm, steps)
+
+
+def _judged(
+    calls: pd.DataFrame, marks: pd.DataFrame, steps: pd.DataFrame, warm: str = ""
+) -> Judged:
+    """`calls`, by the steps that those of them in `marks` cover."""
+    return Judged(
+        calls, covered_steps(marks, steps), rank_steps(marks, steps) or ranks(calls), warm
+    )
+
+
+def ranks(comm: pd.DataFrame) -> int:
+    """How many ranks tell of these calls, at least the one that does not name itself."""
+    return max(1, comm["rank"].nunique())
 
 
 def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:

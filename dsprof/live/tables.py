@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
-from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps, told_once
+from dsprof.analysis.collectives import judged_calls, of_the_job, told_once
 from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rest import untimed, untimed_by_step
@@ -37,7 +37,6 @@ _PHASES: Final = 12  # columns of the heat map; the rest is one column
 _REST: Final = "rest"
 _PROBLEMS: Final = 500
 _CALLS: Final = 200
-_OWN: Final = "log_summary_barrier"  # what DeepSpeed's logger of calls adds for its summary
 #: Of the last so many steps, the part of the step time by which a rank must lag to be named.
 _LATE: Final = 0.05
 #: A rank that has become late is named at once: last in each of so many steps (one may still be on
@@ -239,13 +238,10 @@ def rank_bars(run: Run) -> RankBars:
 
 def comm_of(run: Run) -> CommTable:
     """Operation by size, dearest first; of a doubted call only counts and sizes are known."""
-    once = told_once(run.comm[run.comm["op"] != _OWN])
-    calls = during_steps(once, run.steps)
-    calls = calls if len(calls) else once
-    if calls.empty:
+    once = told_once(of_the_job(run.comm))
+    if once.empty:
         return CommTable()
-    steps = covered_steps(calls, run.steps)
-    visits = rank_steps(calls, run.steps) or max(1, calls["rank"].nunique())
+    calls, steps, visits, _ = judged_calls(once, run.steps)
     link = number(run.meta.get("link_bytes_per_second"))
     groups = calls.assign(op=calls["op"].astype("str"), count=calls["count"].astype("float64"))
     groups.loc[calls["suspect"].notna(), ["seconds", "exposed_seconds", "busbw"]] = np.nan

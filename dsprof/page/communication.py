@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import regular_steps, without_first
-from dsprof.analysis.collectives import (
-    covered_steps,
-    during_steps,
-    rank_steps,
-    told_once,
-    trusted,
-)
+from dsprof.analysis.collectives import Judged, judged_calls, of_the_job, ranks, told_once
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.comm import LIMITS
 from dsprof.page import words
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
 ROWS = 200  #: of the table
 _OPTIONAL = (4, 5, 6)  #: columns that some sources have nothing for: exposed, speed, of the ceiling
 _TOTAL = 3  #: and one that those have nothing for that tell only what holds a step up
-_OWN = "log_summary_barrier"  #: what DeepSpeed's logger of calls adds for its own summary
 _TITLE = "Communication by operation and size"
 _CAPTION = "Communication by operation and message size"
 _SUMMARY = "The communication logger's own summary"
@@ -44,14 +36,14 @@ def comm_section(run: Run) -> Section:
             '"comms_logger": {"enabled": true}; a recording always has them.'
         )
         return Section("communication", _TITLE, why=why)
-    comm = where(run.comm, run.comm["op"] != _OWN).reset_index(drop=True)
+    comm = of_the_job(run.comm)
     once = told_once(comm)
-    told = _judged(once, run.steps)
+    told = judged_calls(once, run.steps)
     sizes = comm_sizes(told.calls, told.visits)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
     unit = "per step" if told.steps else _IN_ALL
     tables = [_comm_table(_CAPTION, told.calls, sizes, best, unit)]
-    lead: list[str | Cell] = [f"{told.words(len(once))} {_speed_of(sizes)}".rstrip()]
+    lead: list[str | Cell] = [f"{_what(told, len(once))} {_speed_of(sizes)}".rstrip()]
     if best:
         said = words.rate_column([*sizes["busbw"].head(ROWS), best[0]])[-1]  # as in the table
         lead += [" The link's ceiling is ", _ceiling(told.calls, sizes, best[0], said)]
@@ -61,7 +53,7 @@ def comm_section(run: Run) -> Section:
     if len(once) < len(comm) and not once["total"].any():
         summary = where(comm, comm["total"])
         tables.append(
-            _comm_table(_SUMMARY, summary, comm_sizes(summary, _ranks(summary)), best, _IN_ALL)
+            _comm_table(_SUMMARY, summary, comm_sizes(summary, ranks(summary)), best, _IN_ALL)
         )
         lead += [" The logger's own summary, below, counts the calls once more."]
     figure = bandwidths(sizes, best, unit)
@@ -70,61 +62,22 @@ def comm_section(run: Run) -> Section:
     return Section("communication", _TITLE, lead=lead, charts=charts, tables=tables)
 
 
-class Judged(NamedTuple):
-    """The calls that the numbers are of, and how many steps made them, None if no step is known.
-
-    `visits`: the same, each step counted for every rank that has calls in it; else the ranks.
-    `warm`: how it is said that first steps, which warm up, are left out; "" if none is.
-    """
-
-    calls: pd.DataFrame
-    steps: int | None
-    visits: int
-    warm: str = ""
-
-    def words(self, every: int) -> str:
-        """What the numbers are sums or means of; `every` call that is told may be more."""
-        tables = bool(self.calls["total"].any())
-        what = "summary tables, which count from the start" if tables else "single calls"
-        if self.steps is None:
-            said = f"Sums of one rank since the start, from {what}"
-            return f"{said}: no step tells what one step takes."
-        said = f"Mean of one rank and one step, over {words.count_of(self.steps, 'step')}"
-        if tables:
-            return f"{said}, from {what}: calls of set-up and of the first step are among them."
-        said += f", {self.warm}" if self.warm else ""
-        said += f", from {what}."
-        left = every - len(self.calls)
-        if not left:
-            return said
-        return f"{said} {words.count_of(left, 'call')} belong to no such step and are left out."
-
-
-def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
-    """Calls of the steps that means are of; of all steps where none of those has any.
-
-    Those of set-up are none of a step, nor are those behind the last one. Tables sum up all.
-    """
-    tables = bool(comm["total"].any())
-    judged = [(regular_steps(steps), without_first(steps)), (steps, "")]
-    for part, warm in [] if tables else judged:
-        calls = during_steps(comm, part).reset_index(drop=True)
-        if len(calls):
-            return _of_steps(calls, calls, part, warm)
-    sure = trusted(comm)
-    return _of_steps(comm, sure if len(sure) else comm, steps)
-
-
-def _of_steps(
-    calls: pd.DataFrame, marks: pd.DataFrame, steps: pd.DataFrame, warm: str = ""
-) -> Judged:
-    """`calls`, by the steps that those of them in `marks` cover."""
-    visits = rank_steps(marks, steps) or _ranks(calls)
-    return Judged(calls, covered_steps(marks, steps), visits, warm)
-
-
-def _ranks(calls: pd.DataFrame) -> int:
-    return max(1, calls["rank"].nunique())
+def _what(told: Judged, every: int) -> str:
+    """What the numbers are sums or means of; `every` call that is told may be more."""
+    tables = bool(told.calls["total"].any())
+    what = "summary tables, which count from the start" if tables else "single calls"
+    if told.steps is None:
+        said = f"Sums of one rank since the start, from {what}"
+        return f"{said}: no step tells what one step takes."
+    said = f"Mean of one rank and one step, over {words.count_of(told.steps, 'step')}"
+    if tables:
+        return f"{said}, from {what}: calls of set-up and of the first step are among them."
+    said += f", {told.warm}" if told.warm else ""
+    said += f", from {what}."
+    left = every - len(told.calls)
+    if not left:
+        return said
+    return f"{said} {words.count_of(left, 'call')} belong to no such step and are left out."
 
 
 def _speed_of(sizes: pd.DataFrame) -> str:

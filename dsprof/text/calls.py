@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 from rich.console import RenderableType
 
-from dsprof.analysis.collectives import per_operation
+from dsprof.analysis.collectives import of_the_job, per_operation
 from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.words import count_of
 from dsprof.units import format_bandwidth, format_bytes, format_seconds
@@ -23,7 +23,7 @@ _DOUBTED: Final = "How long they took cannot be trusted: see below."
 
 def call_section(run: Run) -> list[RenderableType]:
     """How often each operation was called, with how much data, and how long that took."""
-    calls, summed = _told(run.comm)
+    calls, summed = _told(of_the_job(run.comm))
     if calls.empty:
         return []
     doubted = set(calls["op"][calls["suspect"].notna()])

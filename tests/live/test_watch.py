@@ -469,7 +469,17 @@ def test_calls_of_a_step_that_goes_on_are_none_of_the_mean_step(tmp_path: Path) 
         writer.collective(call, writer.name("world"), 0, 0, 0, 5, -1, 4 << 20, 1, 0)
         writer.flush()
     table = Watch([str(tmp_path)]).refresh(10).comm
-    assert (table.steps, [row.count for row in table.rows]) == (4, [1.0])
+    assert (table.steps, [row.count for row in table.rows]) == (3, [1.0])
+
+
+def test_calls_of_the_step_that_warms_up_are_none_of_the_mean_step(tmp_path: Path) -> None:
+    """As on the page."""
+    job = Job(tmp_path, 2)
+    job.run(1, slow={0: 5_000})  # the other rank waits for five seconds in its call
+    job.run(7)
+    table = Watch([str(tmp_path)]).refresh(10).comm
+    assert table.steps == 7
+    assert table.rows[0].exposed == pytest.approx(0.02)
 
 
 def test_a_failure_told_by_a_log_is_the_end() -> None:

@@ -60,3 +60,8 @@ def test_how_long_doubted_calls_took_is_not_told() -> None:
         "all_reduce 80 calls, 60.8 MiB all_gather_into_tensor 40 calls, 30.3 MiB broadcast" in said
     )
     assert "How long they took cannot be trusted: see below." in said
+
+
+def test_what_the_logger_adds_for_its_own_summary_is_no_call_of_the_job() -> None:
+    assert "all_reduce 80 calls" in " ".join(shown(sample("comms_table_0.19.8"), 120).split())
+    assert "log_summary_barrier" not in shown(sample("comms_table_0.19.8"), 120)
