@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,3 +37,16 @@ class Beside:
         over = all(p.state in {"ended", "died"} for p in processes if p.segment == last)
         self._more = min(self._more, last + over - own)
         return added(table, "segment", self._more)
+
+
+def in_a_row(table: pa.Table, facts: Mapping[str, Any]) -> tuple[pa.Table, dict[str, Any]]:
+    """Events, and what `Run.meta` is told, with launches numbered from 0: among those of a watch
+    there is room for launches of a past that has not been read.
+    """
+    own, recordings = table["segment"].to_numpy(), facts["recordings"]
+    there = np.unique([*own, *(one["segment"] for one in recordings)])
+    place = table.schema.get_field_index("segment")
+    field = table.schema.field(place)
+    numbers = pa.array(np.searchsorted(there, own), field.type)
+    told = [one | {"segment": int(np.searchsorted(there, one["segment"]))} for one in recordings]
+    return table.set_column(place, field, numbers), {**facts, "recordings": told}

@@ -22,6 +22,7 @@ from dsprof.findings import Finding
 from dsprof.live.feed import Feed
 from dsprof.live.freed import give_back
 from dsprof.live.judged import Place, Recent, Whole
+from dsprof.live.launches import in_a_row
 from dsprof.live.log import LogFollower
 from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
 from dsprof.live.status import Sources, status_of
@@ -142,7 +143,7 @@ class Watch:
 
     def run(self, *, watched: bool = False) -> Run:
         """All that is kept of the run. `watched`: what it says is shown beside a clock that goes
-        on, so it need not say for how long no step has ended.
+        on, so it need not say for how long no step has ended, and launches are numbered as here.
         """
         with self._lock:
             table = self._store.sample()
@@ -171,6 +172,8 @@ class Watch:
 
         with self._lock:  # a report is written while the feed finds more
             facts = {**self.feed.facts, **self._facts, "watched": watched}
+        if not watched:
+            table, facts = in_a_row(table, facts)
         return Run(frame_of(table), meta=facts, grammar=self.grammar)
 
     def _judge(self) -> None:

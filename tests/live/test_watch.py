@@ -342,6 +342,20 @@ def test_a_restart_with_other_ranks_begins_anew(tmp_path: Path) -> None:
 OOM = b"[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
+def test_a_report_of_what_is_watched_counts_launches_from_the_first(tmp_path: Path) -> None:
+    for launch in ("first", "second"):
+        job = Job(tmp_path, 2, launch=launch)
+        job.run(5)
+        job.close()
+    watch = Watch([str(tmp_path)])
+    watch.refresh(10)
+    run = watch.run()
+    assert sorted(run.steps["segment"].unique()) == [0, 1]
+    assert sorted(one["segment"] for one in run.meta["recordings"]) == [0, 0, 1, 1]
+    watch.report(tmp_path / "page.html")
+    assert "of launch 1,00" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_the_log_of_a_second_launch_alone_is_of_that_launch(tmp_path: Path) -> None:
     for launch in "ab":
         job = Job(tmp_path / "run", 2, launch=launch)
