@@ -195,7 +195,8 @@ def live(
         bool, typer.Option("--json", help="Print one JSON object per refresh, or one with --once.")
     ] = False,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between refreshes.")
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=86_400, help="Time between refreshes."),
     ] = 1.0,
     link: Link = None,
     parsers: Parsers = None,

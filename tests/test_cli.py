@@ -469,6 +469,7 @@ def test_a_gate_does_not_pass_a_first_step_alone(cli: Dsprof, tmp_path: Path) ->
         ["report", SEED, "--link", "100b"],
         ["report", SEED, "--fail-on", "doom"],
         ["report", SEED, "--no-such-option"],
+        ["live", SEED, "--json", "--every", "inf"],
         ["no-such-command"],
     ],
 )

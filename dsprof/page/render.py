@@ -45,7 +45,7 @@ def write_page(run: Run, path: str | Path) -> None:
     spare(path, run.inputs)
     page = render_page(run)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(page, encoding="utf-8", errors="replace")  # names of files are bytes
     except OSError as error:
         raise refused(error, str(path)) from None
 

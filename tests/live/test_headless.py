@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_the_json_of_a_refresh_is_one_line_with_every_part(
         told[0]
     )
     assert all(seconds > 0 for seconds in rests)
+
+
+def test_the_manual_names_each_key_of_the_json() -> None:
+    manual = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", manual.partition("| key | |")[2], re.MULTILINE)
+    named = [key for row in rows for key in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(document(picture_of(SAMPLES / "zero3_0.19.8.log")))
 
 
 def test_a_job_is_watched_until_nobody_reads_on(

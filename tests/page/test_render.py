@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -67,6 +68,13 @@ def test_hostile_words_never_become_elements(written: Written) -> None:
     assert HOSTILE not in page
     assert "&lt;/script&gt;&lt;script&gt;window.hit=1" in page
     assert page.count("<script") == 5  # theme, library, data, one track, the page's own
+
+
+def test_a_log_whose_name_is_no_text_has_a_page(tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"lauf-\xfc.log")
+    log.write_bytes((SAMPLES / "zero3_0.19.8.log").read_bytes())
+    write_page(load(log), tmp_path / "page.html")
+    assert "lauf-?.log" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_letters_that_turn_the_writing_are_shown_as_escapes() -> None:
