@@ -23,9 +23,8 @@ _NOBODY: Final = -1  # a rank that is not told
 _LEAST: Final = 6  # values that a slope takes
 
 #: What is drawn of a rank: the first of these that is told.
-_LEADS: Final = (
-    "allocated", "reserved", "max_allocated", "max_reserved", "host_process", "host_used",
-)  # fmt: skip
+_ON_GPU: Final = ("allocated", "reserved", "max_allocated", "max_reserved")
+_LEADS: Final = (*_ON_GPU, "host_process", "host_used")
 
 #: Counters that say why a clock is held down, and what by.
 _HELD: Final = {
@@ -65,11 +64,12 @@ def _memory_row(  # noqa: PLR0917
     def last(*names: str) -> float | None:
         return next((told[name].last for name in names if name in told), None)
 
-    lead = next((told[name] for name in _LEADS if name in told), _Series())
+    drawn = next((name for name in _LEADS if name in told), "")
+    lead = told.get(drawn, _Series())
     slope = lead.slope
     used = device or last("reserved", "allocated")
     full = None
-    if slope and slope > 0 and limit and used and pace:
+    if drawn in _ON_GPU and slope and slope > 0 and limit and used and pace:
         full = max(0.0, (limit - used) / slope * pace)
     allocated, reserved = last("allocated"), last("reserved")
     if allocated and reserved and allocated > reserved:

@@ -101,6 +101,21 @@ def test_memory_that_grows_is_said_to_be_full_at_the_pace_of_now(tmp_path: Path)
     assert panes.safe(picture) == "rank 1 is full in 46.0 s if it grows on as now"
 
 
+def test_a_gpu_does_not_fill_as_the_memory_of_its_process_grows(tmp_path: Path) -> None:
+    """As with an allocator that is not PyTorch's: what it holds is unknown."""
+    job = Job(tmp_path, 1)
+    (writer,) = job.writers
+    writer.config("gpu", "GPU-0")
+    writer.config("gpu_memory_bytes", 80.0 * GIB)
+    for step in range(1, 31):
+        job.run(1)
+        writer.memory(writer.name("host_process"), step * GIB, step)
+        _sample(writer, step)
+        writer.flush()
+    (row,) = Watch([str(tmp_path)]).refresh(10).memory
+    assert (row.per_step, row.full) == (pytest.approx(GIB), None)
+
+
 def test_memory_that_lasts_tells_of_the_fullest_rank(tmp_path: Path) -> None:
     assert panes.safe(watched(tmp_path)) == "rank 1 is fullest: 51 % of 80.0 GiB"
 
