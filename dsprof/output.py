@@ -20,8 +20,9 @@ TRACEBACK: Final = "DSPROF_TRACEBACK"  #: environment variable; 1 shows the trac
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-#: Replacements for terminals without Unicode, one character for one, so that columns stay aligned.
-_ASCII: Final = str.maketrans("µ×→…–—·•≥’“”", 'ux>.--**>\'""')
+#: Replacements for terminals without Unicode, one character for one, so that columns stay aligned;
+#: `±` stands in no column.
+_ASCII: Final = str.maketrans("µ×→…–—·•≥≤’“”", 'ux>.--**><\'""') | {ord("±"): "+-"}
 
 
 def prepare() -> None:

@@ -87,6 +87,15 @@ def test_an_encoding_without_blocks_gets_other_bars() -> None:
     assert "##############" in done.stdout
 
 
+def test_an_encoding_without_signs_gets_no_question_marks_for_them() -> None:
+    logs = (
+        f"{SAMPLES / 'zero2_accumulation_0.16.9.log'} {SAMPLES / 'zero2_accumulation_0.19.8.log'}"
+    )
+    done = shell(f"dsprof compare --tolerance 100 {logs}", PYTHONIOENCODING="ascii")
+    assert "<" in done.stdout
+    assert "?" not in done.stdout
+
+
 def test_standard_input_is_a_log_too(cli: Dsprof) -> None:
     assert cli("report", "-", input=SEED.read_text()).stdout.startswith("76 % of a step")
 
