@@ -222,6 +222,9 @@ def _answer_of(ask: Any, args: tuple[Any, ...]) -> Any:
         return ask(*args)
     except DsprofError as error:
         return error
+    except Exception as error:  # noqa: BLE001 - who asks must not wait for ever
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return DsprofError(f"bug: {said}", "", "please report it")
 
 
 if __name__ == "__main__":

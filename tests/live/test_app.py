@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from dsprof.errors import DsprofError
+from dsprof.live import apart as apart_program
 from dsprof.live import dialogs, panes
 from dsprof.live.apart import Apart
 from dsprof.live.app import Live
@@ -417,6 +418,12 @@ def test_a_terminal_that_grows_is_filled() -> None:
     assert len(lines) == 60
     assert "6 Log" in lines[2]
     assert "Search" in lines[-1]
+
+
+def test_a_question_whose_answer_is_a_bug_is_answered() -> None:
+    answer = apart_program._answer_of(lambda: 1 // 0, ())
+    assert isinstance(answer, DsprofError)
+    assert "ZeroDivisionError" in str(answer)
 
 
 def test_a_key_is_answered_while_a_file_does_not_answer(tmp_path: Path) -> None:
