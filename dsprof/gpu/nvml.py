@@ -92,8 +92,8 @@ def _boards_at(nvml: Any, index: int) -> Iterator[Board]:
     """The GPU with that index, unless it is already lost, and its MIG instances."""
     with contextlib.suppress(nvml.NVMLError):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        model = nvml.nvmlDeviceGetName(handle)
-        yield Board(nvml, handle, nvml.nvmlDeviceGetUUID(handle), model)
+        model = _word(nvml.nvmlDeviceGetName(handle))
+        yield Board(nvml, handle, _word(nvml.nvmlDeviceGetUUID(handle)), model)
         if nvml.nvmlDeviceGetMigMode(handle)[0]:
             yield from _instances(nvml, handle, model)
 
@@ -105,7 +105,12 @@ def _instances(nvml: Any, handle: Any, model: str) -> Iterator[Board]:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
         except nvml.NVMLError_NotFound:  # an index may be unused
             continue
-        yield Board(nvml, instance, nvml.nvmlDeviceGetUUID(instance), model, INSTANCE)
+        yield Board(nvml, instance, _word(nvml.nvmlDeviceGetUUID(instance)), model, INSTANCE)
+
+
+def _word(told: str | bytes) -> str:
+    """A name; pynvml before 11.5 gives bytes."""
+    return told.decode() if isinstance(told, bytes) else told
 
 
 class Board:

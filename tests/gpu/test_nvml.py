@@ -49,6 +49,20 @@ def test_a_gpu_that_answers_everything_is_told_in_canonical_names_and_units() ->
     assert set(found) == set(GPU)
 
 
+def test_a_pynvml_that_gives_names_as_bytes_names_the_same_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As 11.4 and older ones do."""
+    Fake().plant(0, WHOLE)
+    (known,) = gpu.boards()
+    for name in ("nvmlDeviceGetName", "nvmlDeviceGetUUID"):
+        told = getattr(pynvml, name)
+        monkeypatch.setattr(pynvml, name, lambda handle, told=told: told(handle).encode())
+    (board,) = gpu.boards()
+    assert (board.uuid, board.model) == (known.uuid, known.model)
+    assert {sample.gpu for sample in board.sample(SECOND)} == {known.uuid}
+
+
 def test_what_a_gpu_does_not_support_is_unknown_and_asked_for_once() -> None:
     fake = Fake()
     fake.plant(0, {Key.TEMPERATURE: 50})
