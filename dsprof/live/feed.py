@@ -33,7 +33,7 @@ TAIL: Final = 2 << 20  # of a log: read at once
 _LEAST: Final = 64 << 10  # of a recording, however many there are
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
 _AT_FIRST: Final = 0.25  # seconds of reading before the first picture
-_AHEAD: Final = 1_000  # launches that a log's past may hold: later ones are counted from here
+_AHEAD: Final = 1_000  # launches that a log's past may hold: all others are counted from here
 
 
 class Feed:
@@ -147,7 +147,7 @@ class Feed:
     def _open(self, name: str) -> None:
         if name == "-":
             if name not in self.logs:
-                self.logs[name] = LogFollower(Pipe(self._pipe), self._grammar)
+                self.logs[name] = LogFollower(Pipe(self._pipe), self._grammar, _AHEAD)
         elif Path(name).is_dir() or is_recording(name):
             self._open_folder(name)
         elif name not in self.logs and name not in self.jobs:
@@ -182,7 +182,7 @@ class Feed:
     def _open_log(self, name: str) -> None:
         size = Path(name).stat().st_size
         if size <= LARGE:
-            self.logs[name] = LogFollower(File(name), self._grammar)
+            self.logs[name] = LogFollower(File(name), self._grammar, _AHEAD)
             return
         begin = _line_begin(name, size - TAIL)
         self.logs[name] = LogFollower(File(name, begin), self._grammar, _AHEAD, base=None)
@@ -263,10 +263,8 @@ class Feed:
             past.close()
 
     def _join(self, name: str, segment: int) -> None:
-        """A log's end goes on with a launch of its past; beside others it counts no launches."""
-        if len(self.logs) == 1 and not self.processes:
-            self._store.relaunched(_AHEAD, _AHEAD - segment)
-            self.logs[name].relaunched(_AHEAD - segment)
+        """A log's end goes on with that launch of its past."""
+        self._store.relaunched(name, segment, _AHEAD - segment + self._beside[name].more)
 
     def _placed(self, name: str, table: pa.Table) -> pa.Table:
         """A log's rows in the launches of the recordings, if there are any."""

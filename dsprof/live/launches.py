@@ -22,7 +22,12 @@ class Beside:
     """
 
     def __init__(self) -> None:
-        self._more: int | None = None  # what is added to the log's own numbers
+        self._more: int | None = None
+
+    @property
+    def more(self) -> int:
+        """What is added to the log's own numbers."""
+        return self._more or 0
 
     def placed(self, table: pa.Table, processes: Sequence[Process], written: float) -> pa.Table:
         """The log's rows in the launches of the recordings; as they are if there are none."""

@@ -101,11 +101,6 @@ class LogFollower:
             self._fresh = self._numbered(self._mine(self._reader.log()))
         return self._fresh
 
-    def relaunched(self, less: int) -> None:
-        """Its launches are so many lower than it was thought."""
-        self._border = replace(self._border, segment=self._border.segment - less)
-        self._fresh = None
-
     def recount(self, base: int) -> None:
         """Say how many lines stand before the place where reading began."""
         self.base, self._fresh = base, None

@@ -88,6 +88,7 @@ class LogPast:
         if self.done:
             last = self._log.fresh()
             self._tail.fingerprints |= self._log.fingerprints
+            self._tail.fresh()  # from now on its first step is known
             self.goes_on = _goes_on(last, self._tail.first)
             yield last
 

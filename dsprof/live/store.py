@@ -68,10 +68,10 @@ class Store:
         for tables in (self._shown, self._new, self._old):
             tables[:] = [_without(table, sources) for table in tables]
 
-    def relaunched(self, segment: int, less: int) -> None:
-        """Rows of the launches from `segment` on are of launches so many lower."""
+    def relaunched(self, source: str, segment: int, more: int) -> None:
+        """Rows of a source of the launches up to `segment` are of launches so many higher."""
         self._settle()
-        self._change(lambda table: _lowered(table, segment, less))
+        self._change(lambda table: _raised(table, source, segment, more))
 
     def _change(self, action: Callable[[pa.Table], pa.Table]) -> None:
         """Change all that is in its place."""
@@ -136,10 +136,11 @@ def _without(table: pa.Table, sources: Sequence[str]) -> pa.Table:
     return table.filter(pc.invert(theirs))
 
 
-def _lowered(table: pa.Table, segment: int, less: int) -> pa.Table:
+def _raised(table: pa.Table, source: str, segment: int, more: int) -> pa.Table:
     place = SCHEMA.get_field_index("segment")
     old = table.column(place)
-    new = pc.if_else(pc.greater_equal(old, segment), pc.subtract(old, less), old)
+    own = pc.equal(table["source"].cast(pa.string()), source)
+    new = pc.if_else(pc.and_(own, pc.less_equal(old, segment)), pc.add(old, more), old)
     return table.set_column(place, SCHEMA.field(place), new.cast(pa.int32()))
 
 

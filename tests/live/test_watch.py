@@ -531,6 +531,53 @@ def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
     assert set(end["line"].dropna()) <= {lines - 1, lines}
 
 
+def read_all(watch: Watch) -> Picture:
+    """With all that stood before the places where reading began."""
+    watch.refresh(0.0)
+    while watch.feed.behind:
+        watch.read()
+    watch.refresh()
+    return watch.look_back()
+
+
+def test_a_large_log_that_is_read_at_one_look_is_of_one_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 20_000)
+    monkeypatch.setattr(feed, "TAIL", 10_000)
+    path = tmp_path / "run.log"
+    path.write_bytes(b"".join(map(step_line, range(1, 201))))
+    watch = Watch([str(path)])
+    watch.refresh(10)
+    assert watch.look_back().launches == 1
+
+
+def test_the_past_of_a_large_log_beside_recordings_is_of_their_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 20_000)
+    monkeypatch.setattr(feed, "TAIL", 10_000)
+    Job(tmp_path, 1).run(5)
+    path = tmp_path / "run.log"
+    path.write_bytes(b"".join(map(step_line, range(1, 201))))
+    assert read_all(Watch([str(tmp_path)])).launches == 1
+
+
+def test_a_small_log_beside_a_large_one_is_of_its_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 20_000)
+    monkeypatch.setattr(feed, "TAIL", 10_000)
+    for rank, more in enumerate((b"", b" " * 150)):
+        lines = (step_line(step).replace(b"Rank 0", b"Rank %d" % rank) for step in range(1, 101))
+        (tmp_path / f"rank{rank}.log").write_bytes(b"".join(line + more + b"\n" for line in lines))
+    watch = Watch([str(tmp_path)])
+    watch.read(10)
+    told = watch._store.recent().to_pandas()
+    assert {Path(name).stem for name in told["source"]} == {"rank0", "rank1"}
+    assert read_all(watch).launches == 1
+
+
 @pytest.mark.parametrize("keep", [256 << 20, 100_000], ids=["one part", "a ring"])
 def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
