@@ -14,6 +14,7 @@ from dsprof.logs.records import shape_of_record
 
 #: Bytes of a source that are its beginning: a paste or a tail may begin in the middle of a record.
 _EARLY: Final = 64 << 10
+_NONE: Final = -1  # the late double of a needle that is early for all of its patterns
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
 Candidate = tuple[int, re.Pattern[bytes]]
@@ -23,9 +24,12 @@ class Search:
     """Made once for a grammar. Lists are parallel to the needles or to the patterns.
 
     Attributes:
-        early: the needle opens a block of a sender that had none before.
+        early: patterns for which the needle is an early one: there it opens a block of a sender
+            that had none before.
         longest: bytes of the longest needle.
-        of_needle: candidates, those with the longest own needle first.
+        of_needle: candidates, those with the longest own needle first. A needle that is an early
+            one for some of its patterns has a double behind all others, without those: it is
+            what counts behind the beginning of a source.
         sure: the text of a regex that matches wherever the needle stands.
         shapes: of the pattern's records.
         looks_back: the bar in front of a record of the pattern numbers it, or says how far the
@@ -39,11 +43,21 @@ class Search:
     def __init__(self, grammar: Grammar) -> None:
         needles = shortest(grammar.needles)
         patterns = grammar.patterns
-        self._find = finder(needles)
-        anywhere = {needle for p in patterns for needle in p.needles if needle not in p.early}
-        self.early = np.array([needle not in anywhere for needle in needles], bool)
+        self._find = finder(tuple(needles))
         self.longest = max(map(len, needles), default=0)
         self.of_needle = _candidates(patterns, needles)
+        self.early = [
+            _early(patterns, some, needle)
+            for some, needle in zip(self.of_needle, needles, strict=True)
+        ]
+        self._late = np.arange(len(needles))
+        for number in [n for n, early in enumerate(self.early) if early]:
+            late = [one for one in self.of_needle[number] if one[0] not in self.early[number]]
+            self._late[number] = len(needles) if late else _NONE
+            if late:
+                needles.append(needles[number])
+                self.of_needle.append(late)
+                self.early.append(frozenset())
         self.sure = [re.escape(needle) for needle in needles]
         self.apart = [
             any(patterns[p].lead is not None or patterns[p].block is not None for p, _ in some)
@@ -64,7 +78,8 @@ class Search:
         room = 0 if offset is None else _EARLY - offset
         if len(text) <= room:
             return found
-        dropped = (found[1] >= room) & self.early[found[0]]
+        found[0] = np.where(found[1] >= room, self._late[found[0]], found[0])
+        dropped = found[0] == _NONE
         return found[:, ~dropped] if dropped.any() else found
 
     def begins_record(self, needle: int, text: bytes, start: int, high: int) -> bool:
@@ -87,6 +102,17 @@ def _looks_back(pattern: Pattern) -> bool:
     if pattern.severity == "critical":
         return True
     return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.groupindex)
+
+
+def _early(
+    patterns: tuple[Pattern, ...], candidates: list[Candidate], needle: bytes
+) -> frozenset[int]:
+    """Those of the candidates of a needle that may begin there only where a source begins."""
+    return frozenset(
+        p
+        for p, _ in candidates
+        if all(own in patterns[p].early for own in patterns[p].needles if own.startswith(needle))
+    )
 
 
 def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[list[Candidate]]:

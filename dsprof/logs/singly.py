@@ -90,7 +90,7 @@ class Singly:
             before = self._records.senders.who_began(text, line, {})
         sender = self._sender(text[behind:begin], before, at_once=self._search.around[p])
         if isinstance(sender, tuple) and self._search.around[p]:
-            if self._search.early[needle] and self._blocks.had(p, sender):
+            if p in self._search.early[needle] and self._blocks.had(p, sender):
                 return None
             self._look_around(p, piece, sender, (low, begin, end, high), number)
         offset = piece.offset + begin

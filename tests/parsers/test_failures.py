@@ -84,6 +84,32 @@ def test_a_summary_of_torchrun_that_ends_right_behind_its_exception_breaks_off_n
     assert [*told["text"]] == ["exitcode 1", "RuntimeError: the tokenizer folder is missing"]
 
 
+@pytest.mark.parametrize(("before", "is_read"), [(0, True), (2000, False)])
+def test_an_exception_alone_behind_its_rank_is_one_where_a_source_begins(
+    before: int, is_read: bool
+) -> None:
+    """PyTorch puts the rank in front of what nobody caught, and of nothing that a script prints."""
+    rest = ["a line of 40 characters that means nothing"] * before
+    told = causes(*rest, "[rank3]: KeyError: 'labels'")
+    assert told == [("exception", "KeyError: 'labels'")] * is_read
+    assert causes(*rest, "KeyError: 'labels'", "rank3: KeyError: 'labels'") == []
+
+
+def test_an_exception_below_its_traceback_is_one_failure() -> None:
+    lines = ["[rank3]: Traceback (most recent call last):", f"[rank3]: {FRAME}"]
+    found = problems(*lines, "[rank3]: RuntimeError: no")
+    assert [*found["text"]] == ["RuntimeError: no"]
+
+
+@pytest.mark.parametrize("before", [0, 2000])
+def test_an_error_of_the_gpu_is_read_anywhere_though_others_count_at_the_beginning_alone(
+    before: int,
+) -> None:
+    rest = ["a line of 40 characters that means nothing"] * before
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert causes(*rest, f"[rank3]: {error}") == [("exception", error)]
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1"])
 def test_an_address_that_every_host_has_names_no_host(address: str) -> None:
     died = "A worker died or was killed while executing a task by an unexpected system error. "
