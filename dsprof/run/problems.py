@@ -114,8 +114,13 @@ _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 _SENT: Final = r"got signal \d"  # what torchrun was sent, which it says at once and at its end
 
 #: A scheduler's words of why it ended a job.
-_REASON: Final = r"DUE TO|exceeded|TERM_|low on resource|^Preempted "
+_REASON: Final = (
+    r"DUE TO|exceeded|TERM_|low on resource|^Preempted |^Node failure|preemption|its timeout"
+)
 _JOB: Final = r"^\*\*\* (?:STEP|JOB) (\d{1,12})"
+
+#: Hydra's word of any error in a job: as little as nothing where something else is told.
+_OF_HYDRA: Final = "Error executing job with overrides"
 
 #: What torchrun itself names as the first failure, at its end.
 _SUMMARY: Final = "launcher.root_cause"
@@ -318,6 +323,7 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     followed |= (kind == "exception") & _in_front(waited, failure, rank)
     followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited, failure)
     followed |= silent & aborted & hung
+    followed |= text.str.startswith(_OF_HYDRA) & told.groupby(failure).transform("any")
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
     return ends
 

@@ -179,6 +179,39 @@ _BY_KIND_AND_TEXT: Final = {
         "no more than the job holds (scontrol show job)",
         "Slurm does not give a step what its job did not ask for",
     ),
+    ("not-admitted", "pyxis"): Advice(
+        "--container-image, enroot's credentials",
+        "",
+        "an image that every node can fetch; ./IMAGE.sqsh for a file",
+        "enroot could not make the container, in which no task has run",
+    ),
+    ("not-scheduled", "There are not enough slots"): Advice(
+        "slots=N of the hostfile, number of processes",
+        "",
+        "a slot for each process",
+        "Open MPI starts no more processes than the hostfile or the scheduler has slots for",
+    ),
+    (
+        "wrong-arguments",
+        "(?:Could not find '|Cannot find primary config|You must specify ')",
+    ): Advice(
+        "defaults list, command line, config_path",
+        "",
+        "a configuration that is there",
+        "Hydra lists behind this line what there is, or where it looked",
+    ),
+    ("network-error", "NET/OFI"): Advice(
+        "fi_info -p efa; security group of the nodes",
+        "",
+        "adapters there on every node; all traffic within the group allowed",
+        "a peer did not answer over libfabric: or its process had ended before",
+    ),
+    ("exit", "failed with return code list"): Advice(
+        "the node whose code is not 137",
+        "",
+        "look for its last messages",
+        "where one command fails, SkyPilot ends the others with 137",
+    ),
     ("exit", "execve"): Advice(
         "PATH on that node",
         "",

@@ -83,6 +83,11 @@ _CLOSER: Final = {
     ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
     **{("exception", words): "found its memory damaged" for words in _DAMAGED},
     ("exit", "Back-off restarting"): "ended again and again",
+    ("cancelled", "Node failure on "): "no longer answered",
+    ("not-admitted", "pyxis: "): "could not start its container",
+    ("not-scheduled", "There are not enough slots"): "has no slots for all processes",
+    ("wrong-arguments", "Could not find '"): "did not find a configuration",
+    ("wrong-arguments", "Cannot find primary config"): "did not find a configuration",
     ("left", "in good order"): "finished before the others",
 }
 
@@ -224,17 +229,30 @@ def _device(row: pd.Series[Any]) -> str:
     return f" (GPU {int(row['value'])})" if known else ""
 
 
-#: What failed where it was no process of the job.
-_NO_PROCESS: Final = {"command": "The command", "not-admitted": "A pod", "not-scheduled": "A pod"}
-_OF_SLURM: Final = ("Task launch for ", "Unable to ")  # else it is a pod of Kubernetes
+#: What failed where it was no process of the job, by kind and how the message begins.
+_NO_PROCESS: Final = {
+    ("command", ""): "The command",
+    ("not-admitted", "Task launch for "): "A step of Slurm",
+    ("not-admitted", "pyxis: "): "A step of Slurm",
+    ("not-admitted", ""): "A pod",
+    ("not-scheduled", "Unable to "): "A step of Slurm",
+    ("not-scheduled", "There are not enough slots"): "mpirun",
+    ("not-scheduled", ""): "A pod",
+}
+_OF_HOST: Final = "Node failure on "
 
 
 def _who(row: pd.Series[Any]) -> str:
     text = str(row["text"])
-    if row["kind"] == "ssh-refused":
+    if row["kind"] == "ssh-refused" or text.startswith(_OF_HOST):
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
-    if row["kind"] in _NO_PROCESS:
-        return "A step of Slurm" if text.startswith(_OF_SLURM) else _NO_PROCESS[str(row["kind"])]
+    others = (
+        who
+        for (kind, begin), who in _NO_PROCESS.items()
+        if kind == row["kind"] and text.startswith(begin)
+    )
+    if other := next(others, None):
+        return other
     if str(row["kind"]).startswith("gpu-"):
         return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     whole = row["kind"] == "gone" or row["value"] in (signal.SIGINT, signal.SIGTERM)

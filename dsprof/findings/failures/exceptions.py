@@ -65,6 +65,13 @@ _SAME_CALLS: Final = Advice(
     "some ranks called different ones, or with tensors of different sizes",
 )
 
+_OPEN_FILES: Final = Advice(
+    "ulimit -n",
+    "",
+    "higher; or fewer workers of data loaders",
+    "tensors that workers hand over keep files open: the sharing strategy file_system does not",
+)
+
 _FULL_DISK: Final = Advice(
     "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
 )
@@ -135,12 +142,8 @@ _BY_TEXT: Final = {
     "Disk quota exceeded": Advice(
         "quota of the user or folder", "", "more, or fewer files kept", "the disk itself has room"
     ),
-    "Too many open files": Advice(
-        "ulimit -n",
-        "",
-        "higher; or fewer workers of data loaders",
-        "tensors that workers hand over keep files open: the sharing strategy file_system does not",
-    ),
+    "Too many open files": _OPEN_FILES,
+    "received 0 items of ancdata": _OPEN_FILES,
     "HTTPSConnectionPool(host='huggingface.co'": Advice(
         "HF_HUB_OFFLINE",
         "",
@@ -174,6 +177,8 @@ _BY_TEXT: Final = {
         "fewer, or a larger /dev/shm (docker --shm-size)",
         "its workers hand their batches over in shared memory",
     ),
+    "HIP error: an illegal memory access": SERIAL,
+    "HIP error: device-side assert": SERIAL,
     "illegal memory access": BLOCKING,
     "uncorrectable ECC error": Advice(
         "nvidia-smi -q -d ECC",

@@ -7,7 +7,7 @@ from typing import Final
 
 from dsprof.findings.finding import Advice
 
-_TIME: Final = r"TIME LIMIT|walltime|RUNLIMIT"
+_TIME: Final = r"TIME LIMIT|walltime|RUNLIMIT|its timeout of "
 
 #: What a scheduler gives as its reason -> what helps.
 _BY_REASON: Final = {
@@ -23,7 +23,7 @@ _BY_REASON: Final = {
         "more; or fewer workers of data loaders, less on the host",
         "the scheduler ended the job, which took more than that",
     ),
-    r"PREEMPTION|REQUEUE|^Preempted ": Advice(
+    r"PREEMPTION|REQUEUE|^Preempted |worker preemption": Advice(
         "checkpoints",
         "",
         "often, and resume from the last one",
@@ -41,7 +41,7 @@ _BY_REASON: Final = {
         "as much as the job writes there; or caches and checkpoints on a volume",
         "the disk of the node was full, by this pod or by others",
     ),
-    r"NODE FAILURE": Advice(
+    r"NODE FAILURE|^Node failure": Advice(
         "sinfo -R", "", "leave that node out (--exclude)", "a node failed, not a rank"
     ),
 }

@@ -261,9 +261,40 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
             "A process exited with an error: execve(): deepspeed: No such file or directory",
             "PATH on that node",
         ),
+        (
+            (
+                "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/train.sqsh\n"
+                "slurmstepd: error: pyxis: couldn't start container\n"
+                "srun: error: node7: task 0: Exited with exit code 1"
+            ),
+            "A step of Slurm could not start its container: pyxis: [ERROR] No such file",
+            "--container-image, enroot's credentials",
+        ),
+        (
+            (
+                "There are not enough slots available in the system to satisfy the 16\n"
+                "slots that were requested by the application:"
+            ),
+            "mpirun has no slots for all processes: There are not enough slots",
+            "slots=N of the hostfile, number of processes",
+        ),
+        (
+            (
+                "srun: error: Node failure on node8\n"
+                "slurmstepd: error: *** JOB 7 ON node7 CANCELLED AT 2026-04-20T09:09:37 DUE TO NODE "
+                "FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+            ),
+            "node8 no longer answered: Node failure on node8",
+            "sinfo -R",
+        ),
+        (
+            "In 'config': Could not find 'model/tiny'\n\nAvailable options in 'model':",
+            "A process did not find a configuration: Could not find 'model/tiny'",
+            "defaults list, command line, config_path",
+        ),
     ],
 )
-def test_what_slurm_could_not_start_is_told_and_advised(
+def test_what_could_not_start_or_was_lost_is_told_and_advised(
     said: str, title: str, setting: str
 ) -> None:
     found = one(run_of_text(f"{said}\n"), "rank-died")
@@ -326,6 +357,20 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ("exception", "HW Exception by GPU node-9 reason :GPU Hang", "dmesg on that host"),
         ("exception", "aborting with error : HSA_STATUS_ERROR_EXCEPTION", "AMD_SERIALIZE_KERNEL"),
         ("exception", "RuntimeError: rank 0 has inconsistent 0 params.", "NCCL_DEBUG"),
+        (
+            "exception",
+            "RuntimeError: HIP error: an illegal memory access was encountered",
+            "AMD_SERIALIZE_KERNEL",
+        ),
+        ("exception", "RuntimeError: received 0 items of ancdata", "ulimit -n"),
+        (
+            "network-error",
+            "NET/OFI completed with error. RC: 107. Error: 4 (Unresponsive receiver)",
+            "fi_info -p efa; security group of the nodes",
+        ),
+        ("exit", "failed with return code list: [137, 1]", "the node whose code is not 137"),
+        ("cancelled", "Runner interrupted due to worker preemption", "checkpoints"),
+        ("cancelled", "Task's current input hit its timeout of 60s", "time limit of the job"),
         ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
         (
             "network-error",
@@ -483,3 +528,7 @@ def test_hydras_word_of_an_error_is_the_failure_only_where_nothing_else_is_told(
     assert found.advice[0].setting == "stderr of that process"
     lines = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\nKeyError: 1\n'
     assert one(run_of_text(_OF_HYDRA, lines), "rank-died").title.endswith(": KeyError: 1")
+    died = "A worker died or was killed while executing a task by an unexpected system error. "
+    lines = f"(raylet) {died}Node ID: 5 Worker IP address: 10.0.0.7 Worker port: 10002\n"
+    found = one(run_of_text(lines, _OF_HYDRA), "rank-died")
+    assert found.title.startswith("A process on 10.0.0.7 ended with an exception: A worker died")
