@@ -263,7 +263,7 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
         ),
         (
             (
-                "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/train.sqsh\n"
+                "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /x.sqsh\n"
                 "slurmstepd: error: pyxis: couldn't start container\n"
                 "srun: error: node7: task 0: Exited with exit code 1"
             ),
@@ -281,8 +281,8 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
         (
             (
                 "srun: error: Node failure on node8\n"
-                "slurmstepd: error: *** JOB 7 ON node7 CANCELLED AT 2026-04-20T09:09:37 DUE TO NODE "
-                "FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+                "slurmstepd: error: *** JOB 7 ON node7 CANCELLED AT 2026-04-20T09:09:37 "
+                "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
             ),
             "node8 no longer answered: Node failure on node8",
             "sinfo -R",
