@@ -123,6 +123,7 @@ METRICS: Final = {
     "no_checkpoint": "the file that DeepSpeed did not find where it was to load a checkpoint",
     "called_from": "where in its code a rank had called what timed out (column text)",
     "raised_in_setup": "the function of a traceback in which DeepSpeed sets up model or optimizer",
+    "command_not_found": "a program that a shell did not find (column text)",
     "raised_in_step": "1 for a traceback that passes through a call of some step()",
     "samples": "samples consumed since the start",
     "tokens": "tokens consumed since the start",

@@ -32,6 +32,12 @@ from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.failures.exceptions import OTHER_LOGS
 from dsprof.findings.failures.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
+from dsprof.findings.failures.not_found import (
+    against_missing,
+    missing_of,
+    never_started,
+    said_of_missing,
+)
 from dsprof.findings.failures.oom import for_host_memory
 from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.failures.stood import said_of_dead
@@ -47,12 +53,13 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     """A rank, or the whole job, ended by an error that is neither memory nor a hang."""
     row = first_failure(facts.run)
     if row is None:
-        return _ended_by_launcher(facts) or _store_lost(facts)
+        return _ended_by_launcher(facts) or _store_lost(facts) or never_started(facts)
     if row["kind"] in (*OOM, *HANG) or gave_up(row):
         return []
     who, dead = named(facts.run, row), dead_rank(facts.run, row)
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
     row = row if who is None else who.failure
+    missing = missing_of(facts, row)
     text = str(row["text"]) if pd.notna(row["text"]) else ""
     signal = signal_of(row) or signal_behind(row) or ""
     kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
@@ -71,13 +78,18 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)
             + code_meant(text)
+            + said_of_missing(row, missing)
             + said_of_named(who)
             + _who_was_dead(dead),
             ranks=ranks_of(row),
             steps=step_span(row),
             evidence=evidence_of(facts.run, row, who)
-            + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),)),
+            + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),))
+            + (
+                () if missing is None else (row_evidence(missing, f"{missing['text']}: not found"),)
+            ),
             advice=not_yet_debugged(facts, cures(kind, text))
+            + against_missing(row)
             + (for_host_memory(facts) if signal == "SIGKILL" else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )

@@ -72,6 +72,14 @@ _OPEN_FILES: Final = Advice(
     "tensors that workers hand over keep files open: the sharing strategy file_system does not",
 )
 
+#: Of Python itself, before it ran anything.
+_MODULE: Final = Advice(
+    "python on that host",
+    "",
+    "that of the environment in which it is installed",
+    "a launcher runs the same command on every host, where another Python may be first",
+)
+
 _FULL_DISK: Final = Advice(
     "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
 )
@@ -307,6 +315,8 @@ _BY_TEXT: Final = {
         "the others wait for it before their first collective: data that it prepares alone may "
         "take too long, and without it its store is gone",
     ),
+    "finding module specification for": _MODULE,
+    ": No module named ": _MODULE,
     "GLIBCXX_": Advice(
         "LD_LIBRARY_PATH, conda's libstdcxx-ng",
         "",
