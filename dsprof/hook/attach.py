@@ -177,8 +177,9 @@ def attach(
             are several, one is enough: the others are found when they step.
         step: number of the model's next step, if training resumes; engines know theirs.
             Without a target, the number of the step at whose end models are found.
-        out: the run's folder, the same for all ranks; default DSPROF_OUT, else "dsprof-run".
-            A process has one at a time; if it is asked for another one meanwhile, it says so.
+        out: the run's folder, the same for all ranks; default that of a call without a target,
+            else DSPROF_OUT, else "dsprof-run". A process has one at a time; if it is asked for
+            another one meanwhile, it says so.
 
     Nothing is raised: a failure is reported in one line on standard error, and the handle
     then stands for no recording. A second call for the same target returns the same handle.
@@ -234,6 +235,8 @@ def _ask(out: str | os.PathLike[str]) -> None:
 def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:
     way, config = way_of(target, optimizer, step)
     if _active.recorder is None:
+        if out is None and _active.search is not None:
+            out = _active.search.out
         first = getattr(target, "global_steps", step - 1) + 1
         _active.recorder = _record(out, config, target, first)
     handle.target = weakref.ref(target)

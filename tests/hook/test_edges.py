@@ -102,6 +102,13 @@ def test_what_is_found_goes_where_it_was_asked_for_last(out: Path, rows: Rows) -
     assert not (out / "all" / "asked first").exists()
 
 
+@pytest.mark.parametrize("name", ["beside a search"])
+def test_a_model_attached_without_a_folder_goes_where_a_search_under_way_was_asked_to(
+    rows: Rows,
+) -> None:
+    assert steps(rows) == [1, 2]
+
+
 @pytest.mark.parametrize("name", ["place"])
 def test_a_model_where_another_lay_is_a_model_of_its_own(rows: Rows) -> None:
     assert [(row.engine, row.step) for row in rows.steps] == [(0, 1), (1, 1)]

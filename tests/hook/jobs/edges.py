@@ -353,6 +353,17 @@ def asked_again() -> None:
     first.detach()
 
 
+def beside_a_search() -> None:
+    """A model, attached by someone who names no folder, while a search that was given one looks."""
+    search = dsprof.hook.attach(out=job.out() / "beside a search")
+    net = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    handle = dsprof.hook.attach(net, optimizer=optimizer)
+    train(net, optimizer, 2)
+    handle.detach()
+    search.detach()
+
+
 def replicas_that_share() -> None:
     """An actor and a critic, the larger one, on the same trunk, each with its optimizer."""
     search = dsprof.hook.attach(out=job.out() / "shared")
@@ -467,6 +478,7 @@ def experiments() -> dict[str, Any]:
     pooled()
     compiled_replicas()
     asked_again()
+    beside_a_search()
     replicas_that_share()
     transformed()
     in_several_orders()
