@@ -36,6 +36,12 @@ def loading(facts: Facts) -> Advice:
     return Advice(setting, str(now), "more, if the host has idle cores", why)
 
 
+def iterating(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
+    """Whether iterators of data loaders are made in most of these `rows` of `steps`."""
+    made = _counts(facts, steps, _ITERATORS) > 0
+    return 2 * int(made[rows].sum()) >= len(rows)
+
+
 def compiling(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> int:
     """In how many of the steps that stick out (`rows` of `steps`) graphs are compiled; 0 unless in
     most of them and in few others."""

@@ -13,7 +13,7 @@ from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
-from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling
+from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterating
 from dsprof.findings.backwards import more_in_them
 from dsprof.findings.evaluations import evaluating_in, evaluating_inside, less_often
 from dsprof.findings.facts import Facts, once
@@ -264,9 +264,12 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     """Of a recording, whose time of data is that of PyTorch's loader."""
     if not facts.run.is_recording or not _is_of(facts.series, rows, "data"):
         return ()
-    if not facts.run.config.get("data_workers"):  # none is started, and PyTorch refuses the setting
+    config = facts.run.config
+    if not config.get("data_workers"):  # none is started, and PyTorch refuses the setting
         return ()
-    why = "if these are the first steps of epochs: their workers need not restart"
+    if config.get("data_workers_persist") or not iterating(facts, facts.series, rows):
+        return ()
+    why = "these steps make iterators of loaders: as of an epoch, their workers need not restart"
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
 
 

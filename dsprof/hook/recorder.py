@@ -154,11 +154,14 @@ class Recorder:
         self.patches.of_class(DataLoader, "__iter__", begins)
 
     def _count_workers(self, loader: Any, *_: Any) -> None:
-        """Record how many worker processes make the batches: the most that an iterator has."""
+        """Record how many worker processes make the batches, the most that an iterator has, and
+        whether they stay for its next epoch.
+        """
         workers = getattr(loader, "_num_workers", 0)
         if workers > self._workers:
             self._workers = workers
             self.writer.config("data_workers", workers)
+            self.writer.config("data_workers_persist", bool(loader._persistent_workers))  # noqa: SLF001
 
     def _between(
         self, path: str, class_: Class, look: Call | None = None

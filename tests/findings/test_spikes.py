@@ -129,11 +129,22 @@ def test_recorded_steps_with_forwards_that_no_backward_follows_may_evaluate_with
     assert [advice.setting for advice in found.advice] == ["what happens at these steps"]
 
 
-@pytest.mark.parametrize(("grows", "workers"), [("data", 2), ("data", 0), ("step", 2)])
-def test_where_recorded_steps_wait_for_a_loader_its_workers_if_any_may_be_started_anew(
-    grows: str, workers: int
+@pytest.mark.parametrize(
+    ("grows", "told", "anew"),
+    [
+        ("data", {"data_workers": 2, "data_workers_persist": 0}, (21, 41)),
+        ("data", {"data_workers": 2}, (21, 50)),
+        ("data", {"data_workers": 2, "data_workers_persist": 1}, (21, 41)),
+        ("data", {"data_workers": 2}, (51,)),  # one worker may be slow: no epoch begins
+        ("data", {}, (21, 41)),
+        ("step", {"data_workers": 2}, (21, 41)),
+    ],
+)
+def test_where_first_steps_of_epochs_wait_for_a_loader_its_workers_may_be_started_anew(
+    grows: str, told: dict[str, int], anew: tuple[int, ...]
 ) -> None:
-    rows: list[Row] = [config("data_workers", workers)] if workers else []
+    rows = [config(name, value) for name, value in told.items()]
+    rows += [metric("data_iterators", step, 1) for step in anew]
     for number in range(1, 61):
         took = {"data": 0.1, "step": 0.5}
         took[grows] += 20.0 * (number in {21, 41})
@@ -141,7 +152,9 @@ def test_where_recorded_steps_wait_for_a_loader_its_workers_if_any_may_be_starte
         rows.append(metric("step_seconds", number, sum(took.values())))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
     setting = one(run, "step-spikes").advice[0].setting
-    assert ("persistent_workers" in setting) == (grows == "data" and workers > 0)
+    stays = told.get("data_workers_persist")
+    expected = grows == "data" and told and not stays and 21 in anew
+    assert ("persistent_workers" in setting) == bool(expected)
     printed = one(run_of(rows), "step-spikes").advice[0].setting
     assert "persistent_workers" not in printed
 

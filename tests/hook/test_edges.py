@@ -139,8 +139,9 @@ def test_what_a_loop_saves_by_itself_and_a_loader_that_begins_anew_are_phases_of
 
 
 @pytest.mark.parametrize("name", ["epochs"])
-def test_a_recording_knows_how_many_workers_make_the_batches(rows: Rows) -> None:
+def test_a_recording_knows_how_many_workers_make_batches_and_whether_they_stay(rows: Rows) -> None:
     assert rows.config["data_workers"] == 1
+    assert rows.config["data_workers_persist"] == 1
 
 
 @pytest.mark.parametrize("name", ["epochs"])

@@ -202,7 +202,8 @@ def epochs() -> None:
     net, optimizer, handle = attached("epochs")
     torch.save({}, io.BytesIO())
     for epoch in range(2):
-        for _ in DataLoader(TensorDataset(batch(epoch)), batch_size=4, num_workers=epoch):
+        data, stays = TensorDataset(batch(epoch)), bool(epoch)
+        for _ in DataLoader(data, batch_size=4, num_workers=epoch, persistent_workers=stays):
             train(net, optimizer, 1)
         for what in (net.state_dict(), optimizer.state_dict()):
             torch.save(what, io.BytesIO())
