@@ -4,6 +4,7 @@ instance.
 
 from __future__ import annotations
 
+import json
 import sys
 import weakref
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from dsprof.events import Class
 from dsprof.hook.guard import Failing
 from dsprof.hook.layout import Batch, sizes
 from dsprof.hook.muon import time_updates
-from dsprof.hook.parts import Parts
+from dsprof.hook.parts import Parts, taken_over
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase, Timeline, Track
@@ -38,7 +39,10 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
-    parts = Parts(recorder, patches, _next(engine), scaled=bool(engine.fp16_enabled()))
+    track = taken_over(recorder, patches, lambda inside: inside.model() is engine.module)
+    if track is not None and track.trains:
+        track = None  # the engine counts its steps from the first one on
+    parts = Parts(recorder, patches, _next(engine), track, scaled=bool(engine.fp16_enabled()))
     parts.batch = Batch(engine)
     if recorder.backward is not None:
         recorder.backward.ask()
@@ -48,12 +52,13 @@ def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
 def tell_step(engine: Any, parts: Parts, step: int, micros: int) -> None:
     """Record the metrics of a step of `micros` micro-batches that ends.
 
-    At the first step of a second or later engine, its settings are recorded, too.
+    At the first step of an engine whose settings the header lacks, they are recorded, too.
     """
     track, writer = parts.track, parts.recorder.writer
-    if track.number and not track.trains:  # not earlier: an engine may only evaluate
-        for name, value in _settings(engine).items():  # the header has those of the first engine
-            writer.config(name, value, track.number)
+    if not (parts.is_in_header or track.trains):  # not earlier: an engine may only evaluate
+        for name, value in (_settings if track.number else config)(engine).items():
+            said = json.dumps(value) if isinstance(value, Mapping) else value
+            writer.config(name, said, track.number)
     samples = parts.batch.other(engine, micros)
     if samples is not None:
         parts.metrics.tell_samples(step, samples)

@@ -10,7 +10,7 @@ from dsprof.hook.backward import Backward
 from dsprof.hook.buffers import Buffers
 from dsprof.hook.compiling import Compiling, held_if_compiled
 from dsprof.hook.optimizers import Steps
-from dsprof.hook.parts import Parts
+from dsprof.hook.parts import Parts, taken_over
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.reducer import Reducer
@@ -45,18 +45,13 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
 
 
 def _taken_over(model: Any, optimizer: Any, recorder: Recorder, patches: Patches) -> Track | None:
-    """The track of a model inside this one that is recorded already and has the same optimizer.
-
-    It is one training, and what wraps a model knows more of it. Whoever detaches the model inside
-    also ends what goes on here.
-    """
+    """The track of a model inside this one that has the same optimizer."""
     inside = {id(part) for part in model.modules()}
-    for parts in recorder.models.values():
-        if id(parts.model()) in inside and parts.steps.trains_by(optimizer):
-            parts.patches.undo()
-            parts.patches.undo_with(patches.undo)
-            return parts.track  # type: ignore[no-any-return]
-    return None
+    return taken_over(
+        recorder,
+        patches,
+        lambda parts: id(parts.model()) in inside and parts.steps.trains_by(optimizer),
+    )
 
 
 def _unwrapped(optimizer: Any) -> Any:

@@ -42,6 +42,7 @@ class Parts:
         self.model: Callable[[], Any] = _nobody  # weak reference to a model without an engine
         self.steps: Any = None  # the `Steps` of a model without an engine
         self.batch: Any = None  # the `Batch` of an engine: samples of its steps
+        self.is_in_header = track is None and not self.track.number  # its settings are
         self._optimizer_steps: list[OptimizerStep] = []
         patches.undo_with(self._take_hooks_off)
 
@@ -218,6 +219,23 @@ class Parts:
 
     def backward_done(self, *_: Any) -> None:
         self.track.backward_done = True
+
+
+def taken_over(
+    recorder: Recorder, patches: Patches, is_inside: Callable[[Parts], bool]
+) -> Track | None:
+    """The track of a model that is recorded already and is, as `is_inside` says of its parts, in
+    what is to be recorded with `patches`.
+
+    It is one training, and what wraps a model knows more of it. Whoever detaches the model inside
+    also ends what goes on here.
+    """
+    for parts in recorder.models.values():
+        if is_inside(parts):
+            parts.patches.undo()
+            parts.patches.undo_with(patches.undo)
+            return parts.track  # type: ignore[no-any-return]
+    return None
 
 
 def _nobody() -> None:

@@ -43,6 +43,23 @@ def test_engines_of_one_process_have_their_own_batches_and_stages(out: Path) -> 
     assert said.groupby("engine")["value"].unique().map(list).to_dict() == {0: [1], 1: [3]}
 
 
+def test_an_engine_of_a_model_that_is_attached_goes_on_with_its_steps(out: Path) -> None:
+    for rows in folder(out / "wraps"):
+        assert [(step.engine, step.step) for step in rows.steps] == [(0, n) for n in range(1, 5)]
+        assert {span.engine for span in rows.spans} == {0}
+    run = dsprof.load(out / "wraps")
+    assert (run.config["zero_stage"], run.config["dtype"]) == (1, "fp32")
+    assert run.config["framework"] == "deepspeed"
+    assert run.config["ds_config"]["gradient_clipping"] == 1.0
+
+
+def test_an_engine_of_a_model_that_trained_without_it_counts_its_own_steps(out: Path) -> None:
+    for rows in folder(out / "wraps a trained model"):
+        steps = [(step.engine, step.step) for step in rows.steps]
+        assert steps == [(0, 1), *((1, n) for n in range(1, 5))]
+        assert {span.step for span in rows.spans if span.engine == 0} == {1}
+
+
 def test_what_stage_3_gathers_to_save_a_model_is_part_of_the_save(out: Path) -> None:
     for rows in folder(out / "saves"):
         (save,) = (span for span in rows.spans if span.path == "checkpoint")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
+
 import dsprof.hook
 from tests.hook.jobs import job
 
@@ -163,6 +165,21 @@ def evaluates() -> None:
                 engine.train()
 
 
+def wraps(*, trained: bool) -> None:
+    """An engine, found by a search, of a model that is attached, and may have trained, before."""
+    out = job.out() / ("wraps a trained model" if trained else "wraps")
+    search = dsprof.hook.attach(out=out)
+    net = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    handle = dsprof.hook.attach(net, optimizer=optimizer, out=out)
+    if trained:
+        net(job.batch(0)).mean().backward()
+        optimizer.step()
+    stepping(job.engine(1, 1, net))
+    handle.detach()
+    search.detach()
+
+
 def recorded(name: str, *engines: Any) -> Any:
     from contextlib import ExitStack
 
@@ -176,4 +193,6 @@ def main() -> None:
     job.start_deepspeed()
     for way in (no_sync, batch, two, saves, moves, evaluates):
         way()
+    for trained in (False, True):
+        wraps(trained=trained)
     job.finish({"scales": scaled(), "losses": losses(), "means": module(), "failed": failed()})
