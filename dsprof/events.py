@@ -148,6 +148,7 @@ METRICS: Final = {
     "compilations": "frames of code that torch.compile compiled in this step",
     "cpu_wait": "what the thread that trains has waited for a CPU since recording began (column "
     "seconds)",
+    "optimizer_index": "which of a model's optimizers ended this step: 1 is the second to do so",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
 }

@@ -21,7 +21,7 @@ _ITERATORS: Final = "data_iterators"
 def loading(facts: Facts) -> Advice:
     """How batches would come earlier. A recording knows how many workers make them, and where
     iterators, which start these workers, are made."""
-    made = int((_counts(facts, facts.steps, _ITERATORS) > 0).sum())
+    made = int((counts(facts, facts.steps, _ITERATORS) > 0).sum())
     if made > 1 and 2 * made >= len(facts.steps):
         return Advice(
             "iterators of the data loader",
@@ -38,7 +38,7 @@ def loading(facts: Facts) -> Advice:
 
 def iterating(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
     """Whether iterators of data loaders are made in most of these `rows` of `steps`."""
-    made = _counts(facts, steps, _ITERATORS) > 0
+    made = counts(facts, steps, _ITERATORS) > 0
     return 2 * int(made[rows].sum()) >= len(rows)
 
 
@@ -52,7 +52,7 @@ def compiling(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> 
 
 def compiles(facts: Facts, steps: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether graphs are compiled in each of these steps."""
-    return _counts(facts, steps, _COMPILED) > 0
+    return counts(facts, steps, _COMPILED) > 0
 
 
 def is_compiling(among: int, rows: npt.NDArray[np.intp]) -> str:
@@ -71,7 +71,7 @@ COMPILED_ANEW: Final = Advice(
 )
 
 
-def _counts(facts: Facts, steps: pd.DataFrame, name: str) -> Floats:
+def counts(facts: Facts, steps: pd.DataFrame, name: str) -> Floats:
     """Of each of these steps."""
     rows = of_kind(facts.run.told, Kind.METRIC, name)
     place, value = positions(steps, rows, *STEP), numbers(rows["value"])

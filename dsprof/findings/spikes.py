@@ -17,7 +17,7 @@ from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterati
 from dsprof.findings.backwards import more_in_them
 from dsprof.findings.evaluations import evaluating_in, evaluating_inside, less_often
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
 from dsprof.findings.growth import grown
@@ -34,6 +34,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.throughput import look, too_few
+from dsprof.findings.updates import are_of_another
 from dsprof.run.seldom import SELDOM
 from dsprof.units import format_seconds, format_share
 
@@ -60,12 +61,14 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     distance = _steps_apart(steps, period(rows))
     stretch = _stretch(steps, rows)
     rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
+    computes = not late and _is_of(steps, rows, "compute")
+    if computes and are_of_another(facts, steps, rows):
+        return [_of_another(facts, seconds, rows, over, rhythm)]
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
     begun = bool(stretch) and _are_first(steps, rows)
     around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)
-    worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
             rule="step-spikes",
@@ -94,12 +97,34 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             ranks=late.group if late else (),
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
-            evidence=tuple(step_proof(facts, row) for row in worst),
+            evidence=_worst(facts, rows, over),
             advice=_of_what_they_do(facts, flushed, evaluates=evaluates, compiled=compiled)
             or (*_of_what_is_longer(facts, rows, distance), *around),
             gain=(0.0, price.seconds) if price else None,
         )
     ]
+
+
+def _of_another(
+    facts: Facts, seconds: Floats, rows: npt.NDArray[np.intp], over: Floats, rhythm: str
+) -> Finding:
+    """A note: what the model learns by is no fault."""
+    steps = facts.series
+    return Finding(
+        rule="step-spikes",
+        severity=Severity.INFO,
+        title=f"{len(rows):,} of {len(steps):,} {called(steps)} stick out{rhythm.rstrip(',')}: "
+        "another of the model's optimizers ends them",
+        summary=f"{_how_long(steps, seconds, rows)} They are updates of another part of the model, "
+        "as of a generator, and compute what this takes.",
+        steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
+        evidence=_worst(facts, rows, over),
+    )
+
+
+def _worst(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> tuple[Evidence, ...]:
+    longest = rows[np.argsort(over)[::-1][:3]]
+    return tuple(step_proof(facts, facts.series.iloc[int(row)]) for row in longest)
 
 
 def _how_long(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:

@@ -203,6 +203,12 @@ class Metrics:
         """Record the samples of a step, over all ranks, if they differ from the configuration."""
         self._put(self._writer.name("global_batch_size"), float(samples), step, now())
 
+    def tell_optimizer(self, step: int, index: int) -> None:
+        """Record which optimizer of the model ended the step, if it was not the one (0) that ended
+        the first of all."""
+        if index:
+            self._put(self._writer.name("optimizer_index"), float(index), step, now())
+
     def scaling(self, step: int, scale: Any, skipped: Any) -> None:
         """Record the loss scale, and the number of steps skipped so far."""
         at = now()

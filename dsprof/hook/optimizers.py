@@ -33,6 +33,7 @@ class Steps:
         self._told = weakref.ref(optimizer)  # the one whose learning rate is recorded
         self._last = id(optimizer)  # the optimizer whose step ends ours
         self._pending = 0  # id of another one that stepped last and may have ended the step
+        self._enders: dict[int, int] = {}  # id of each that has ended a step → its number
         self._begun = False  # a forward or backward has run since the last step ended
         self._learned = False  # an optimizer has stepped since then
         self._skipped: int | None = None  # skipped steps; None without a scaler that may skip
@@ -105,6 +106,8 @@ class Steps:
         parts, step = self.parts, self.parts.track.step
         self.backward.tell(parts)
         parts.metrics.write(step, self._told())
+        enders = self._enders
+        parts.metrics.tell_optimizer(step, enders.setdefault(self._last, len(enders)))
         if self._scale is not None or self._skipped is not None:
             parts.metrics.scaling(step, self._scale, self._skipped)
         parts.timeline.close_step(parts.track, step)

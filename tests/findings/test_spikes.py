@@ -175,6 +175,34 @@ def test_steps_in_which_graphs_are_compiled_are_named(compiled: Iterable[int], s
     assert (found.advice[0].setting == "what torch.compile is given") == bool(said)
 
 
+@pytest.mark.parametrize(
+    ("longer", "ended", "is_note"),
+    [
+        ("forward", dict.fromkeys(range(5, 51, 5), 1), True),
+        ("forward", {step: 1 for step in range(1, 51) if step % 5}, True),  # who was first
+        ("forward", dict.fromkeys(range(1, 51), 1), False),
+        ("forward", dict.fromkeys(range(4, 50, 5), 1), False),
+        ("forward", {}, False),
+        ("step", dict.fromkeys(range(5, 51, 5), 1), False),
+    ],
+)
+def test_longer_steps_that_another_optimizer_ends_are_a_note(
+    longer: str, ended: dict[int, int], *, is_note: bool
+) -> None:
+    rows = [metric("optimizer_index", step, index) for step, index in ended.items()]
+    for step in range(1, 51):
+        took = {"forward": 1.0, "backward_allreduce": 0.1, "step": 0.1}
+        took[longer] += 4.0 * (step % 5 == 0)
+        rows += [phase(name, step, seconds) for name, seconds in took.items()]
+        rows.append(metric("step_seconds", step, sum(took.values())))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    found = one(run, "step-spikes")
+    assert (found.severity is Severity.INFO) == is_note
+    assert found.title.endswith("another of the model's optimizers ends them") == is_note
+    assert bool(found.advice) != is_note
+    assert (found.gain is None) == is_note
+
+
 def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
     run = run_of(saving_by_the_clock(every=10, took=10.0))
     assert run.steps["seconds"].max() == pytest.approx(11.0)

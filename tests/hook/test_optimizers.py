@@ -79,6 +79,24 @@ def test_an_optimizer_that_steps_seldom_makes_no_step_of_its_own(
         assert len(spans) == STEPS + STEPS // SELDOM
 
 
+@pytest.mark.parametrize("kind", ["turns"])
+def test_steps_of_optimizers_that_take_turns_tell_which_of_them_ended_them(
+    rows: list[Rows], kind: str
+) -> None:
+    """The last one ends where the next forward would begin, which the run has no more of."""
+    for rank in rows:
+        assert [row.step for row in rank.steps] == list(range(1, STEPS)), kind
+        assert rank.metric("optimizer_index") == {SELDOM: 1}
+
+
+@pytest.mark.parametrize("kind", ["one", "seldom", *INSIDE])
+def test_where_one_optimizer_ends_all_steps_nothing_is_told_of_which(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        assert rank.metric("optimizer_index") == {}, kind
+
+
 @pytest.mark.parametrize("kind", INSIDE)
 def test_a_step_inside_backward_ends_with_it(rows: list[Rows], kind: str) -> None:
     for rank in rows:

@@ -22,7 +22,7 @@ SLEEP = 0.01  # seconds of each step of a slow optimizer
 SELDOM = 3  # steps of which the second optimizer takes part in one
 KINDS = (
     "one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails",
-    "tries", "wraps", "wraps found", "holds",
+    "tries", "wraps", "wraps found", "holds", "turns",
 )  # fmt: skip
 ALONE = {"one", "derived", "derived found", "fails", "wraps", "wraps found", "holds"}
 TRIES = 3  # of its closure, in a step
@@ -83,11 +83,19 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
                 optimizers[0].step(_fail)
             return
         for place, one in enumerate(optimizers):
-            if kind != "seldom" or not place or number % SELDOM == 0:
+            if place in part(kind, number):
                 one.step()
         net.zero_grad()
 
     return optimizers, step
+
+
+def part(kind: str, number: int) -> tuple[int, ...]:
+    """The places of those that take part in a step."""
+    seldom = number % SELDOM == 0
+    if kind == "turns":  # each with a backward of its own
+        return (int(seldom),)
+    return (0, 1) if seldom or kind != "seldom" else (0,)
 
 
 def _fail() -> None:
