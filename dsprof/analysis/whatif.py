@@ -89,9 +89,12 @@ def no_straggler(
         slow: indices of ranks, mostly of one; of several the last one counts.
         timed: whether phases include what makes them late; otherwise only the waiting is used.
     """
-    waits = np.delete(meetings, slow, axis=1).min(axis=1) - meetings[:, slow].min(axis=1)
+    waited = np.delete(meetings, slow, axis=1) - meetings[:, slow].min(axis=1)[:, np.newaxis]
+    waits = waited.min(axis=1)
     instead = back(waits)
-    waiting = waits[:, ~instead].sum(axis=1)
+    # Who shares a smaller group with the slow rank waits for it there, the others where all meet.
+    for_them = ~back(waited.max(axis=1))
+    waiting = waited[:, :, for_them].sum(axis=2).min(axis=1)
     work = table[:, :, _ALONE].sum(axis=2)
     others = np.delete(work, slow, axis=1).max(axis=1)
     longer = work[:, slow].max(axis=1) - others - waits[:, instead].sum(axis=1)

@@ -93,6 +93,19 @@ def test_what_no_phase_of_the_others_holds_makes_up_for_a_delay() -> None:
     assert (gain.low, gain.high) == pytest.approx((0.0095, 0.0105))  # 5 % to each side
 
 
+def test_whoever_meets_the_late_rank_earlier_in_a_smaller_group_has_waited_for_it_there() -> None:
+    """Rank 0 waits in its pair, ranks 2 and 3 where all meet, and nobody in both."""
+    seconds = np.zeros((40, 4, len(CLASSES)))
+    seconds[:, :, CLASSES.index(Class.COMPUTE)] = 0.03
+    seconds[:, 1, CLASSES.index(Class.OTHER)] = 0.05
+    where_they_meet = np.full((40, 4, 2), 0.001)
+    where_they_meet[:, 1, 0] = 0.0015  # what meeting costs
+    where_they_meet[:, 0, 0] = where_they_meet[:, 2:, 1] = 0.051
+    seconds[:, :, CLASSES.index(Class.COMMUNICATION)] = where_they_meet.sum(axis=2)
+    gain = no_straggler(seconds, where_they_meet, [1], timed=False)
+    assert (gain.low, gain.high) == pytest.approx((0.0475, 0.0525), rel=0.02)
+
+
 def test_jitter_widens_the_interval_around_the_truth() -> None:
     gain = without_late(phases(0.03, jitter=0.005))
     assert 0.0235 < gain.low < 0.0285
