@@ -38,16 +38,17 @@ def cpu_waits(events: pd.DataFrame, launches: Collection[int]) -> list[CpuWait]:
     """
     rows = of_kind(events, Kind.METRIC, _COUNT)
     rows = rows[rows["segment"].isin(launches) & rows["rank"].notna() & rows["at"].notna()]
+    rows = rows.sort_values(["rank", "segment", "at"], kind="stable")
+    rank, segment = (rows[name].to_numpy(np.int64) for name in ("rank", "segment"))
+    waited = np.diff(rows["seconds"].to_numpy(float))
+    passed = np.diff(rows["at"].to_numpy("datetime64[us]")) / np.timedelta64(1, "s")
+    together = (np.diff(rank) == 0) & (np.diff(segment) == 0) & (waited >= 0)
+    who, last, many = np.unique(rank[::-1], return_index=True, return_counts=True)
+    place = np.searchsorted(who, rank[1:][together])
+    seconds, of = (np.bincount(place, one[together], len(who)) for one in (waited, passed))
     found = []
-    for _, samples in rows.groupby("rank"):
-        ordered = samples.sort_values(["segment", "at"], kind="stable")
-        waited = np.diff(ordered["seconds"].to_numpy(float))
-        passed = np.diff(ordered["at"].to_numpy("datetime64[us]")) / np.timedelta64(1, "s")
-        together = (np.diff(ordered["segment"].to_numpy(np.int64)) == 0) & (waited >= 0)
-        of = float(passed[together].sum())
-        if of > 0:
-            row = ordered.iloc[-1]
-            host = "" if pd.isna(row["host"]) else str(row["host"])
-            seconds = float(waited[together].sum())
-            found.append(CpuWait(int(row["rank"]), host, seconds, of, len(ordered), row))
+    for i in np.flatnonzero(of > 0).tolist():
+        row = rows.iloc[-1 - int(last[i])]
+        host = "" if pd.isna(row["host"]) else str(row["host"])
+        found.append(CpuWait(int(who[i]), host, float(seconds[i]), float(of[i]), int(many[i]), row))
     return sorted(found, key=lambda one: -one.share)

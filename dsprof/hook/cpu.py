@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from dsprof.hook.memory import HOST_EVERY, LOOKS
 from dsprof.recording import Unit, Writer
 
 #: Of the thread that reads it: ns on a CPU, ns of waiting for one, and how often it ran
@@ -23,9 +24,18 @@ class Cpu:
         self._writer, self._counted = writer, counted
         self._name = writer.name("cpu_wait")
         self._thread = self._before = self._total = 0
+        self._begun: int | None = None
+        self._due = 0
 
     def sample(self, at: int) -> None:
-        """Call from that thread; `at` is the time of `perf_counter_ns`."""
+        """Call from that thread; `at` is the time of `perf_counter_ns`. Of a long run seldom looks
+        are enough: a count forgets nothing.
+        """
+        if at < self._due:
+            return
+        if self._begun is None:
+            self._begun = at
+        self._due = at + min((at - self._begun) // LOOKS, HOST_EVERY)
         waited = self._waited()
         if waited is None:
             return

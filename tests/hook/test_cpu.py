@@ -40,6 +40,15 @@ def test_what_a_thread_has_waited_is_told_since_the_first_sample(
     assert written(writer) == [0.0, 0.25, 0.26]
 
 
+def test_a_long_run_is_asked_seldom(writer: Writer, tmp_path: Path) -> None:
+    counted = tmp_path / "schedstat"
+    counted.write_text("1 1 1\n")
+    cpu = Cpu(writer, counted)
+    for second in range(2_000):
+        cpu.sample(second * 1_000_000_000)
+    assert 400 < len(written(writer)) < 500
+
+
 @pytest.mark.parametrize("told", [None, "0 0 0\n", "", "7"])
 def test_a_kernel_that_does_not_count_leaves_no_row(
     writer: Writer, tmp_path: Path, told: str | None
