@@ -49,13 +49,17 @@ def test_a_long_run_is_asked_seldom(writer: Writer, tmp_path: Path) -> None:
     assert 400 < len(written(writer)) < 500
 
 
-@pytest.mark.parametrize("told", [None, "0 0 0\n", "", "7"])
+@pytest.mark.parametrize("told", [None, "0 0 0\n", "", "7", "not here"])
 def test_a_kernel_that_does_not_count_leaves_no_row(
     writer: Writer, tmp_path: Path, told: str | None
 ) -> None:
-    if told is not None:
-        (tmp_path / "schedstat").write_text(told)
-    Cpu(writer, tmp_path / "schedstat").sample(1_000)
+    counted = tmp_path / "schedstat"
+    if told is None:
+        counted.mkdir()  # opens, and cannot be read
+    else:
+        counted.write_text(told)
+    Cpu(writer, counted).sample(1_000)
+    Cpu(writer, tmp_path / "missing").sample(1_000)
     assert written(writer) == []
 
 
