@@ -1,4 +1,4 @@
-"""Ranks that wait for a CPU, because more threads are busy than there are CPUs for them."""
+"""Ranks that are ready to run and wait for a CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from dsprof.units import format_seconds, format_share
 
 @once
 def cpu_contention(facts: Facts) -> list[Finding] | str:
-    """The thread that trains is ready to run, and all CPUs that it may use run others.
+    """The thread that trains is ready to run and gets no CPU: others have them, or a limit is
+    reached.
 
     On a GPU this is a note: the host may be ahead. Gain: at best what the rank that waits longest
     waits.
@@ -46,7 +47,7 @@ def cpu_contention(facts: Facts) -> list[Finding] | str:
             title=_title(worst, who, len(waits)),
             summary=f"The thread of rank {worst.rank} that trains was ready to run, and had no "
             f"CPU, for {format_seconds(worst.seconds)} of {format_seconds(worst.of)}, by the "
-            f"kernel's count. {_ALL_PHASES if facts.on_cpu else _AHEAD}",
+            f"kernel's count. {_WHY} {_ALL_PHASES if facts.on_cpu else _AHEAD}",
             share=worst.share,
             seconds_per_step=seconds,
             ranks=who,
@@ -58,6 +59,10 @@ def cpu_contention(facts: Facts) -> list[Finding] | str:
     ]
 
 
+_WHY: Final = (
+    "Other threads had all that it may use, or a limit of its container was used up: which of the "
+    "two is not recorded."
+)
 _ALL_PHASES: Final = "Whatever it does meanwhile takes longer: computing, too, is partly waiting."
 _AHEAD: Final = "Whether the GPU waits meanwhile is unknown: the host may be ahead of it."
 
@@ -76,9 +81,10 @@ def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
     wait = "waits" if len(mine) == 1 else "wait"
     said = (
         f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(own)} per step for a CPU, "
-        f"the others {format_seconds(beside)} at most: more threads are busy there than CPUs."
+        f"the others {format_seconds(beside)} at most."
     )
-    return Cause(said, _advice(facts, worst), f": {late.who} {wait} for a CPU", (_proof(worst),))
+    title = f": {late.who} {wait} for a CPU" if facts.on_cpu else ""  # a host may be ahead
+    return Cause(said, _advice(facts, worst), title, (_proof(worst),))
 
 
 @once
@@ -93,10 +99,9 @@ def waits_for_cpu(facts: Facts) -> list[CpuWait]:
 def _title(worst: CpuWait, who: tuple[int, ...], of: int) -> str:
     time = f"{format_share(worst.share)} of the time"
     if len(who) == 1:
-        return f"Rank {worst.rank} waits for a CPU, {time}: more threads are busy than CPUs"
+        return f"Rank {worst.rank} is ready to run and waits for a CPU, {time}"
     many = f"{len(who):,} of {of:,}" if len(who) < of else "Both" if of == 2 else "All"
-    longest = f"{many} ranks wait for a CPU, rank {worst.rank} for {time}"
-    return f"{longest}: more threads are busy than CPUs"
+    return f"{many} ranks are ready to run and wait for a CPU, rank {worst.rank} for {time}"
 
 
 def _proof(worst: CpuWait) -> Evidence:

@@ -310,7 +310,8 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
     for rule, instead in _NO_COMPUTING.items():
-        if isinstance(found := rule(facts), list) and found:
+        found = rule(facts)
+        if isinstance(found, list) and (found and (facts.on_cpu or rule is not cpu_contention)):
             return instead
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:

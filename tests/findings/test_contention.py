@@ -65,12 +65,13 @@ def test_ranks_that_wait_for_a_cpu_are_told_with_what_it_may_cost(tmp_path: Path
     assert found.rule == "cpu-contention"
     assert found.severity is Severity.CRITICAL
     assert found.title == (
-        "Both ranks wait for a CPU, rank 1 for 40 % of the time: more threads are busy than CPUs"
+        "Both ranks are ready to run and wait for a CPU, rank 1 for 40 % of the time"
     )
     assert found.summary == (
         "The thread of rank 1 that trains was ready to run, and had no CPU, for 1.16 s of 2.90 s, "
-        "by the kernel's count. Whatever it does meanwhile takes longer: computing, too, is partly "
-        "waiting."
+        "by the kernel's count. Other threads had all that it may use, or a limit of its container "
+        "was used up: which of the two is not recorded. Whatever it does meanwhile takes longer: "
+        "computing, too, is partly waiting."
     )
     assert found.ranks == (0, 1)
     assert found.seconds_per_step == pytest.approx(0.04)
@@ -85,7 +86,7 @@ def test_computing_that_waits_for_a_cpu_is_not_called_computing(tmp_path: Path) 
     run = contended(tmp_path, 0.01, 0.12)
     found = run.findings[0]
     assert (found.rule, found.severity) == ("cpu-contention", Severity.WARNING)
-    assert found.title.startswith("Rank 1 waits for a CPU, 12 % of the time")
+    assert found.title.endswith("Rank 1 is ready to run and waits for a CPU, 12 % of the time")
     assert why(run, "compute-bound") == "what looks like computing is partly waiting for a CPU"
 
 
@@ -98,10 +99,18 @@ def test_who_hardly_waits_or_was_hardly_asked_is_not_named(
 
 
 def test_what_a_host_waits_that_feeds_a_gpu_is_a_note(tmp_path: Path) -> None:
-    found = one(contended(tmp_path, 0.5, 0.5, on="cuda"), "cpu-contention")
+    run = contended(tmp_path, 0.5, 0.5, on="cuda")
+    found = one(run, "cpu-contention")
     assert found.severity is Severity.INFO
     assert found.seconds_per_step is None
     assert "Whether the GPU waits meanwhile is unknown" in found.summary
+    assert why(run, "compute-bound") is None  # the phases are the GPU's own time
+
+
+def test_on_a_gpu_the_title_says_of_a_late_rank_no_more_than_that_it_is(tmp_path: Path) -> None:
+    found = contended(tmp_path, 0.0, 0.35, late=(0, 50), on="cuda").findings[0]
+    assert found.title == "Rank 0 waits for rank 1 on worker-1, 33 % of each step"
+    assert "Rank 1 waits 52.5 ms per step for a CPU" in found.summary
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@ all tests of the file, for starting two ranks costs more than they train here.""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsprof.recording import Writer
 from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
@@ -34,6 +36,14 @@ def can_train(request: pytest.FixtureRequest) -> None:
         of_kind = said[0].get(kind) if isinstance(said, list) else None
         if isinstance(of_kind, str):
             pytest.skip(of_kind)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    """Of what is recorded here, and read again."""
+    writer = Writer.create(tmp_path / "run", {"rank": 0})
+    yield writer
+    writer.close()
 
 
 @pytest.fixture

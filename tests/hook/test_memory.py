@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,6 @@ from dsprof.hook import memory
 from dsprof.hook.memory import EARLY, EVERY, HOST_EVERY, LOOKS, Host, Memory
 from dsprof.recording import Writer
 from tests.hook.rows import Value, read
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Iterator[Writer]:
-    writer = Writer.create(tmp_path / "run", {"rank": 0})
-    yield writer
-    writer.close()
 
 
 def written(writer: Writer) -> list[Value]:
