@@ -148,6 +148,8 @@ METRICS: Final = {
     "compilations": "frames of code that torch.compile compiled in this step",
     "cpu_wait": "what the thread that trains has waited for a CPU since recording began (column "
     "seconds)",
+    "cpu_throttled": "for how long a limit of CPU time has stopped the container since then, added "
+    "up over CPUs (column seconds)",
     "optimizer_index": "which of a model's optimizers ended this step: 1 is the second to do so",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
@@ -286,6 +288,7 @@ CONFIG: Final = {
     "gpu_memory_bytes": "of one GPU",
     "cpu_threads": "in which PyTorch computes on the CPU, of one rank",
     "cpu_cores": "that a rank may use, all of its host unless it is bound to some",
+    "cpu_limit": "CPUs that its container may keep busy, where it has such a limit",
     "local_ranks": "ranks of the host",
     "gpu_model": "what CUDA calls the GPU of the rank (column text)",
     "gpu_counters": "why there are none, where a recording has none",

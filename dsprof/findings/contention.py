@@ -8,6 +8,7 @@ from dsprof.analysis.cpu import CpuWait, cpu_waits
 from dsprof.analysis.ranks import Straggler
 from dsprof.events import Severity
 from dsprof.findings.backwards import Cause
+from dsprof.findings.cpu_threads import fewer_threads
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -40,14 +41,15 @@ def cpu_contention(facts: Facts) -> list[Finding] | str:
     seconds = None
     if facts.on_cpu and len(facts.run.judged) == 1 and facts.average:
         seconds = worst.share * facts.average
+    reason = ": its container's CPU limit is used up" if _stopped(worst) else ""
     return [
         Finding(
             rule="cpu-contention",
             severity=severity if facts.on_cpu else Severity.INFO,
-            title=_title(worst, who, len(waits)),
+            title=_title(worst, who, len(waits)) + reason,
             summary=f"The thread of rank {worst.rank} that trains was ready to run, and had no "
             f"CPU, for {format_seconds(worst.seconds)} of {format_seconds(worst.of)}, by the "
-            f"kernel's count. {_WHY} {_ALL_PHASES if facts.on_cpu else _AHEAD}",
+            f"kernel's count. {_why(facts, worst)} {_ALL_PHASES if facts.on_cpu else _AHEAD}",
             share=worst.share,
             seconds_per_step=seconds,
             ranks=who,
@@ -59,12 +61,33 @@ def cpu_contention(facts: Facts) -> list[Finding] | str:
     ]
 
 
-_WHY: Final = (
-    "Other threads had all that it may use, or a limit of its container was used up: which of the "
-    "two is not recorded."
-)
 _ALL_PHASES: Final = "Whatever it does meanwhile takes longer: computing, too, is partly waiting."
 _AHEAD: Final = "Whether the GPU waits meanwhile is unknown: the host may be ahead of it."
+
+
+def _stopped(wait: CpuWait) -> bool:
+    """Whether a limit explains what a thread waited. That of others is unknown: each of its
+    threads that wanted to run was stopped.
+    """
+    return wait.stopped is not None and wait.stopped >= WAITING_EXPLAINS * wait.seconds
+
+
+def _why(facts: Facts, wait: CpuWait) -> str:
+    if wait.stopped is None:
+        return (
+            "Other threads had all that it may use, unless a limit that the recording does not "
+            "know was used up."
+        )
+    limit = f"the limit of its container ({_cpus(facts)})"
+    stopped = f"for {format_seconds(wait.stopped)} meanwhile, added up over CPUs"
+    if _stopped(wait):
+        return f"{limit[:1].upper()}{limit[1:]} was used up: its threads were stopped {stopped}."
+    return f"Other threads had all that it may use: {limit} stopped its threads {stopped}."
+
+
+def _cpus(facts: Facts) -> str:
+    limit = facts.run.config["cpu_limit"]
+    return f"{limit:,.2g} CPU{'s' * (limit != 1)}"
 
 
 def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
@@ -79,9 +102,10 @@ def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
         return None
     worst = next(one for one in waits if one.rank in late.group)
     wait = "waits" if len(mine) == 1 else "wait"
+    limit = " The CPU limit of its container is used up." if _stopped(worst) else ""
     said = (
         f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(own)} per step for a CPU, "
-        f"the others {format_seconds(beside)} at most."
+        f"the others {format_seconds(beside)} at most.{limit}"
     )
     title = f": {late.who} {wait} for a CPU" if facts.on_cpu else ""  # a host may be ahead
     return Cause(said, _advice(facts, worst), title, (_proof(worst),))
@@ -110,16 +134,19 @@ def _proof(worst: CpuWait) -> Evidence:
 
 
 def _advice(facts: Facts, worst: CpuWait) -> tuple[Advice, ...]:
-    told = facts.run.config
-    threads, cores, ranks = (told.get(name) for name in ("cpu_threads", "cpu_cores", "local_ranks"))
-    fewer: tuple[Advice, ...] = ()
-    if threads and cores and ranks and threads * ranks > cores and threads > 1:
-        why = f"{int(ranks):,} ranks compute in so many threads each, on {int(cores):,} CPUs"
-        to = f"{max(int(cores // ranks), 1):,}"
-        fewer = (Advice("OMP_NUM_THREADS", f"{int(threads):,}", to, why),)
+    if _stopped(worst):
+        more = Advice(
+            "CPU limit of the container",
+            _cpus(facts),
+            "more",
+            "limits.cpu of a pod, --cpus of docker, CPUQuota of systemd: whoever uses it up is "
+            "stopped",
+        )
+        return (*fewer_threads(facts), more)
+    cores = facts.run.config.get("cpu_cores")
     host = f" on {worst.host}" if worst.host else ""
     return (
-        *fewer,
+        *fewer_threads(facts),
         Advice(
             f"what else is busy{host}",
             "",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
+from dsprof.hook.cpu import Limit
 from dsprof.recording.alive import pid_namespace
 
 _VARIABLES: Final = (*NCCL_SWITCHES, "OMP_NUM_THREADS")
@@ -53,6 +54,9 @@ def environment() -> dict[str, Any]:
         f"{ENVIRONMENT}{name}": os.environ[name] for name in _VARIABLES if name in os.environ
     }
     found["cpu_threads"], found["cpu_cores"] = torch.get_num_threads(), _cores()
+    limit = Limit().cpus
+    if limit:
+        found["cpu_limit"] = limit
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return found | ({"local_ranks": int(ranks)} if ranks.isdecimal() else {})
 

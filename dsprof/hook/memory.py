@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dsprof.hook.cgroups import groups, number, table
 from dsprof.recording import Unit, Writer
 
 EARLY: Final = 50_000_000  # ns between two samples of process and allocator, at first
@@ -101,8 +102,8 @@ class Host:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._meminfo = root / "proc/meminfo"
-        groups = _groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")
-        self._group = next((group for group in groups if _number(group / "memory.max")), None)
+        limited = (group for group in groups(root, "memory") if number(group / "memory.max"))
+        self._group = next(limited, None)
 
     def used(self) -> tuple[float | None, float | None]:
         """Bytes in use, and percent of the limit; None if unknown."""
@@ -111,42 +112,13 @@ class Host:
 
     def _of_group(self) -> tuple[float | None, float | None]:
         assert self._group
-        used = _number(self._group / "memory.current")
-        idle = _table(self._group / "memory.stat").get("inactive_file", 0)
-        return (None if used is None else used - idle), _number(self._group / "memory.max")
+        used = number(self._group / "memory.current")
+        idle = table(self._group / "memory.stat").get("inactive_file", 0)
+        return (None if used is None else used - idle), number(self._group / "memory.max")
 
     def _of_host(self) -> tuple[float | None, float | None]:
-        told = _table(self._meminfo)
+        told = table(self._meminfo)
         total, free = told.get("MemTotal:"), told.get("MemAvailable:")
         if total is None or free is None:
             return None, None
         return (total - free) * 1024, total * 1024
-
-
-def _groups(own: Path, mounted: Path) -> list[Path]:
-    """This process's control group (version 2) and its ancestors, nearest first."""
-    try:
-        lines = own.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return [mounted]
-    inside = next((line[4:] for line in lines if line.startswith("0::/")), "")
-    parts = Path(inside).parts
-    return [mounted.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
-
-
-def _number(file: Path) -> int | None:
-    """The number in a file; None if it says "max" or does not exist."""
-    try:
-        return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-
-
-def _table(file: Path) -> dict[str, int]:
-    """The lines of a file that are a word and a number."""
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return {}
-    words = [line.split() for line in lines]
-    return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}

@@ -23,7 +23,8 @@ def contended(
     steps: int = 30,
     every: int = 1,
     on: str = "cpu",
-    told: Mapping[str, int] = {},
+    told: Mapping[str, float] = {},
+    stopped: float | None = None,
 ) -> Run:
     """Two or more ranks that compute and then meet, of which each waits for a CPU for its share of
     the time.
@@ -33,6 +34,7 @@ def contended(
         every: steps from one count to the next.
         on: what computes.
         told: configuration of each rank.
+        stopped: by a limit, of what a rank waits.
     """
     late = late or [0] * len(shares)
     whole = FORWARD + BACKWARD + max(late) + 10
@@ -43,6 +45,7 @@ def contended(
             writer.config(name, value)
         forward, backward = (writer.name(word, 0, "compute") for word in ("forward", "backward"))
         meet, waited = writer.name("all_reduce"), writer.name("cpu_wait")
+        throttled = writer.name("cpu_throttled")
         for step in range(1, steps + 1):
             at = began = (1 + (step - 1) * whole) * MS
             for phase, length in ((forward, FORWARD), (backward, BACKWARD + late[rank])):
@@ -54,6 +57,8 @@ def contended(
             if step % every == 0:
                 seconds = share * (ends - MS) * 1e-9
                 writer.metric(waited, seconds, unit=Unit.SECONDS, at_ns=ends)
+                if stopped is not None:
+                    writer.metric(throttled, stopped * seconds, unit=Unit.SECONDS, at_ns=ends)
             writer.flush()
         writer.close()
     return load(folder)
@@ -69,8 +74,8 @@ def test_ranks_that_wait_for_a_cpu_are_told_with_what_it_may_cost(tmp_path: Path
     )
     assert found.summary == (
         "The thread of rank 1 that trains was ready to run, and had no CPU, for 1.16 s of 2.90 s, "
-        "by the kernel's count. Other threads had all that it may use, or a limit of its container "
-        "was used up: which of the two is not recorded. Whatever it does meanwhile takes longer: "
+        "by the kernel's count. Other threads had all that it may use, unless a limit that the "
+        "recording does not know was used up. Whatever it does meanwhile takes longer: "
         "computing, too, is partly waiting."
     )
     assert found.ranks == (0, 1)
@@ -80,6 +85,44 @@ def test_ranks_that_wait_for_a_cpu_are_told_with_what_it_may_cost(tmp_path: Path
     assert found.evidence[0].text == "rank 1 has waited 1.20 s for a CPU so far"
     assert found.evidence[0].source.endswith(".dsprof")
     assert found.advice[0].setting == "what else is busy on worker-1"
+
+
+def test_a_limit_that_stops_the_container_as_long_as_ranks_wait_is_the_reason(
+    tmp_path: Path,
+) -> None:
+    told = {"cpu_threads": 8, "cpu_cores": 64, "cpu_limit": 1.5, "local_ranks": 2}
+    found = contended(tmp_path, 0.3, 0.4, told=told, stopped=1.5).findings[0]
+    assert found.title == (
+        "Both ranks are ready to run and wait for a CPU, rank 1 for 40 % of the time: its "
+        "container's CPU limit is used up"
+    )
+    assert (
+        "The limit of its container (1.5 CPUs) was used up: its threads were stopped for 1.74 s "
+        "meanwhile, added up over CPUs." in found.summary
+    )
+    assert [(each.setting, each.now, each.to) for each in found.advice] == [
+        ("OMP_NUM_THREADS", "8", "1"),
+        ("CPU limit of the container", "1.5 CPUs", "more"),
+    ]
+
+
+def test_a_limit_that_hardly_stops_the_container_is_not_the_reason(tmp_path: Path) -> None:
+    told = {"cpu_limit": 12.0}
+    found = contended(tmp_path, 0.3, 0.4, told=told, stopped=0.1).findings[0]
+    assert found.title.endswith("40 % of the time")
+    assert (
+        "Other threads had all that it may use: the limit of its container (12 CPUs) stopped its "
+        "threads for 116 ms meanwhile, added up over CPUs." in found.summary
+    )
+    assert found.advice[0].setting == "what else is busy on worker-1"
+
+
+def test_of_a_late_rank_it_is_said_that_its_limit_is_used_up(tmp_path: Path) -> None:
+    told = {"cpu_limit": 2.0}
+    found = contended(tmp_path, 0.0, 0.35, late=(0, 50), told=told, stopped=1.0).findings[0]
+    assert found.rule == "straggler-rank"
+    assert "0 s at most. The CPU limit of its container is used up." in found.summary
+    assert found.advice[0].setting == "CPU limit of the container"
 
 
 def test_computing_that_waits_for_a_cpu_is_not_called_computing(tmp_path: Path) -> None:

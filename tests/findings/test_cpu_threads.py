@@ -38,3 +38,8 @@ def test_a_recording_knows_how_many_cores_there_are(
 ) -> None:
     told = {"cpu_threads": threads, "cpu_cores": cores, "local_ranks": 8, f"env.{VARIABLE}": "1"}
     assert advised(offload_optimizer="cpu", **told) == expected
+
+
+def test_a_limit_of_the_container_counts_where_it_allows_fewer_cores() -> None:
+    told = {"cpu_threads": 1, "cpu_cores": 64, "cpu_limit": 16.5, "local_ranks": 8}
+    assert advised(offload_optimizer="cpu", **told) == [("1", "2")]

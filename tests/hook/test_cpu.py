@@ -11,14 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.hook.cpu import Cpu
+from dsprof.hook.cpu import Cpu, Limit
 from dsprof.recording import Writer
 from tests.hook.rows import read
 
 
-def written(writer: Writer) -> list[float]:
+def written(writer: Writer, name: str = "cpu_wait") -> list[float]:
     writer.flush()
-    return [round(row.value, 9) for row in read(writer.path).metrics if row.name == "cpu_wait"]
+    return [round(row.value, 9) for row in read(writer.path).metrics if row.name == name]
+
+
+def plant(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="ascii")
 
 
 def test_what_a_thread_has_waited_is_told_since_the_first_sample(
@@ -73,6 +79,67 @@ def test_another_thread_that_trains_goes_on_counting_from_its_own_count(
     thread.start()
     thread.join()
     assert written(writer) == [0.0, 0.1, 0.1, 0.6]
+
+
+V2 = {
+    "sys/fs/cgroup/pod/box/cpu.max": "150000 100000\n",
+    "sys/fs/cgroup/pod/box/cpu.stat": "usage_usec 7\nnr_throttled 3\nthrottled_usec 2500000\n",
+    "sys/fs/cgroup/pod/cpu.max": "max 100000\n",
+    "sys/fs/cgroup/pod/cpu.stat": "usage_usec 7\nnr_throttled 9\nthrottled_usec 9000000\n",
+}
+V1 = {
+    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu,cpuacct/cpu.stat": "nr_throttled 3\nthrottled_time 2500000000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "files"), [("0::/pod/box\n", V2), ("4:cpu,cpuacct:/pod/box\n0::/\n", V1)]
+)
+def test_a_limit_of_cpu_time_is_that_of_the_container(
+    tmp_path: Path, own: str, files: dict[str, str]
+) -> None:
+    plant(tmp_path, {"proc/self/cgroup": own} | files)
+    limit = Limit(tmp_path)
+    assert limit.cpus == 1.5
+    assert limit.stopped() == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"sys/fs/cgroup/cpu.max": "max 100000\n"},
+        {"sys/fs/cgroup/cpu.max": "nonsense\n"},
+        {"sys/fs/cgroup/cpu.max": "1 0\n"},
+        {
+            "proc/self/cgroup": "4:cpu:/\n:\n\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        {},
+    ],
+)
+def test_where_no_limit_is_told_none_is_written(
+    writer: Writer, tmp_path: Path, files: dict[str, str]
+) -> None:
+    plant(tmp_path, files | {"schedstat": "1 1 1\n"})
+    limit = Limit(tmp_path)
+    assert limit.cpus is None
+    Cpu(writer, tmp_path / "schedstat", limit).sample(1)
+    assert written(writer, "cpu_throttled") == []
+    assert written(writer) == [0.0]
+
+
+def test_for_how_long_a_limit_stopped_the_container_is_told_since_recording_began(
+    writer: Writer, tmp_path: Path
+) -> None:
+    plant(tmp_path, {"proc/self/cgroup": "0::/pod/box\n", "schedstat": "1 1 1\n"} | V2)
+    cpu = Cpu(writer, tmp_path / "schedstat", Limit(tmp_path))
+    for at, stopped in [(1_000, 2_500_000), (2_000, 4_000_000)]:
+        plant(tmp_path, {"sys/fs/cgroup/pod/box/cpu.stat": f"throttled_usec {stopped}\n"})
+        cpu.sample(at)
+    assert written(writer, "cpu_throttled") == [0.0, 1.5]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts it")

@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from dsprof.hook.cpu import Limit
 from dsprof.hook.header import environment
 
 
@@ -20,7 +21,8 @@ def test_variables_that_are_set_threads_and_cores_are_told(
         monkeypatch.setenv(name, value)
     for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"):
         monkeypatch.delenv(name, raising=False)
-    assert environment() == {
+    limit = Limit().cpus  # of the container that the test is in
+    assert environment() == ({"cpu_limit": limit} if limit else {}) | {
         "env.OMP_NUM_THREADS": "3",
         "cpu_threads": torch.get_num_threads(),
         "cpu_cores": len(os.sched_getaffinity(0)),
