@@ -66,6 +66,7 @@ _OWN_FAULT: Final = (
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
+_OVERDUE: Final = ("overdue",)
 _STOPPED: Final = ("gpu-fault",)
 _OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
@@ -242,6 +243,7 @@ def _quoted(rows: pd.DataFrame) -> Flags:
 def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: Numbers) -> Flags:
     """Which rows training went on behind."""
     survived: Flags = ~np.isnan(suspicion) & (behind >= _WENT_ON)
+    survived |= _said_anew(rows, failure, survived)
     code = rows["value"].to_numpy(dtype=float)
     silent = rows["kind"].isin(_SILENT).to_numpy(dtype=bool) & ~np.isnan(suspicion)
     for number in np.unique(failure[survived]):
@@ -251,6 +253,18 @@ def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: 
         if ended.any() and not (left & ~silent).any():
             survived &= ~(here & (suspicion == 1))
     return survived
+
+
+def _said_anew(rows: pd.DataFrame, failure: Numbers, survived: Flags) -> Flags:
+    """Time limits that run out again and again, as training goes on: behind the last step one may
+    have run out once more."""
+    overdue = rows["kind"].isin(_OVERDUE)
+    if not overdue.any():
+        return overdue.to_numpy(dtype=bool)
+    each = [rows["source"].astype("str"), rows["rank"].fillna(-1), failure]
+    before = (overdue & survived).groupby(each).transform("any")
+    left = (overdue & ~survived).groupby(each).transform("sum") == 1
+    return (overdue & before & left).to_numpy(dtype=bool)
 
 
 def _ended_well(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
@@ -279,10 +293,12 @@ def _failures(rows: pd.DataFrame) -> Numbers:
 
 def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
     """1 to 4 as the module says (1.5: a compiler's exit code; 2.5: what a GPU stopped; 3.5: gloo
-    gave up), the less the likelier the cause; NaN for no cause at all."""
+    gave up, or a time limit of the script's own ran out), the less the likelier the cause; NaN for
+    no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
-    groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _BROKEN)
-    found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 2.5, 3.0, 4.0], np.nan)
+    groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _OVERDUE, _BROKEN)
+    each = [1.0, 2.0, 2.5, 3.0, 3.5, 4.0]
+    found = np.select([kind.isin(names) for names in groups], each, np.nan)
     unsaid = (kind == "build-failed") & text.str.contains(" returned non-zero exit status ")
     found[unsaid.to_numpy(dtype=bool)] = 1.5
     victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)

@@ -114,6 +114,7 @@ PROBLEM: Final = {
     "watchdog": "collective timed out",
     "stuck": "NCCL's watchdog was stuck",
     "desync": "ranks at different collectives",
+    "overdue": "time limit of the script's own ran out",
     "absent": "did not come to a collective",
     "connection": "connection to a peer broke",
     "store-lost": "store of all ranks no longer answered",

@@ -29,7 +29,7 @@ _OF_STOPPED: Final = "goes on, if it was not a debugger that stopped it"
 OF_STACKS: Final = Advice(
     "py-spy dump --pid", "", "of each rank, while it hangs", "shows where each of them stands"
 )
-_OF_LOADER: Final = Advice(
+OF_LOADER: Final = Advice(
     "DataLoader(timeout=...)",
     "",
     "a minute or more, with workers",
@@ -111,7 +111,7 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
     if one.over:
         return look
     if one.class_ == Class.DATA:
-        return (*look, _OF_LOADER)
+        return (*look, OF_LOADER)
     return (*look, _OF_STORAGE) if one.class_ == Class.CHECKPOINT else look
 
 

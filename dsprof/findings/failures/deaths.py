@@ -40,12 +40,17 @@ from dsprof.findings.failures.not_found import (
 )
 from dsprof.findings.failures.oom import for_host_memory
 from dsprof.findings.failures.quotes import quoted, quoted_in_title
+from dsprof.findings.failures.stacks import crashed_in
 from dsprof.findings.failures.stood import said_of_dead
-from dsprof.findings.finding import Finding
+from dsprof.findings.finding import Advice, Finding
 from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
+_CRASHES: Final = ("SIGSEGV", "SIGFPE", "SIGILL")  #: behind which nobody says where
+_OF_STACK: Final = Advice(
+    "PYTHONFAULTHANDLER", "", "1, for one run", "a crash then prints where each thread stood"
+)
 _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 
 
@@ -62,16 +67,18 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     missing = missing_of(facts, row)
     text = str(row["text"]) if pd.notna(row["text"]) else ""
     signal = signal_of(row) or signal_behind(row) or ""
+    place, came_from = crashed_in(facts, int(row["segment"])) if signal else ("", "")
     kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
     return [
         Finding(
             rule="rank-died",
             severity=Severity.CRITICAL,
-            title=said_of(row) + _message(row, text),
+            title=said_of(row) + _message(row, text) + f", in {place}" * bool(place),
             summary=said_among_others(facts.run, row)
             + said_if_over(facts, row)
             + _said_of_checkpoint(facts, row)
             + _of_signal(row, signal)
+            + f" It came there from {came_from}." * bool(came_from)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)
             + _OF_SSH * of_ssh(row)
@@ -90,6 +97,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             ),
             advice=not_yet_debugged(facts, cures(kind, text))
             + against_missing(row)
+            + ((_OF_STACK,) if signal in _CRASHES and not place else ())
             + (for_host_memory(facts) if signal == "SIGKILL" else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )

@@ -30,6 +30,7 @@ _HUNG: Final = {
     "watchdog": "waited for a collective until it timed out",
     "stuck": "was ended: NCCL's watchdog was stuck",
     "desync": "was ended: ranks stood at different collectives",
+    "overdue": "came to the end of a time limit of its own",
 }
 HANG: Final = tuple(_HUNG)
 

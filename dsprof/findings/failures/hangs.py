@@ -35,6 +35,7 @@ from dsprof.findings.failures.ends import (
 from dsprof.findings.failures.heartbeats import OF_NAMED, named_by_heartbeats
 from dsprof.findings.failures.lingering import at_exit, said_if_over
 from dsprof.findings.failures.mismatched import ALIKE, mismatch
+from dsprof.findings.failures.overdue import dumped, overdue, said_of_stacks
 from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.timeouts import (
     all_in_one_call,
@@ -114,15 +115,17 @@ def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
     if row is None:
-        return at_exit(facts)
+        return at_exit(facts) or dumped(facts)
     if gave_up(row):
         return [_gave_up(row)]
     if row["kind"] not in HANG:
         return []
     if row["kind"] == "desync":
         return [mismatch(facts, row)]
+    if row["kind"] == "overdue":
+        return [overdue(facts, row)]
     rows = last_launch(facts.run)
-    rows = rows[rows["kind"].isin(HANG)]
+    rows = rows[rows["kind"].isin(HANG) & (rows["kind"] != "overdue")]
     if (rows["kind"] == "stuck").all():
         found = _stuck(row, rows)
     elif _MISSED.match(str(row["text"])):
@@ -131,7 +134,8 @@ def hang(facts: Facts) -> list[Finding] | str:
         found = _left_waiting(row, rows, waited)
     else:
         found = _timed_out(facts, row, rows)
-    found = replace(found, summary=found.summary + said_if_over(facts, row))
+    stacks = said_of_stacks(facts, int(row["segment"]))
+    found = replace(found, summary=found.summary + stacks + said_if_over(facts, row))
     launches = untold_among(facts.run, row)
     return [less_sure(found, "low", why_untold(launches)) if launches else found]
 

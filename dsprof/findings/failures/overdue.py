@@ -1,0 +1,144 @@
+"""A job that stood still, as the stacks show that were printed of its processes: because a time
+limit ran out that the script had set itself, or because somebody asked for them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Severity
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
+from dsprof.findings.failures.absent import OF_LOADER, OF_STACKS
+from dsprof.findings.failures.ends import step_span, when
+from dsprof.findings.failures.mismatched import ALIKE
+from dsprof.findings.failures.quotes import quoted
+from dsprof.findings.failures.stacks import Place, dumps_of, places_of, said_of_places
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.run.progress import progress
+
+_LIMIT: Final = re.compile(r"\((\d[\d:]{3,11})\)")
+_WENT_ON: Final = 2  #: steps behind a dump: it shows no end
+_OF_LIMIT: Final = Advice(
+    "faulthandler.dump_traceback_later(...)",
+    "",
+    "longer, if that much time is usual there",
+    "the script sets this limit itself, and cancels it where it came in time",
+)
+
+
+def overdue(facts: Facts, row: pd.Series[Any]) -> Finding:
+    """A time limit of the script's own ran out."""
+    places = places_of(dumps_of(facts, int(row["segment"])))
+    limit = _LIMIT.search(str(row["text"]))
+    said = said_of_places(places)
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title="A time limit of the script's own"
+        + (f", {limit[1]}," if limit else "")
+        + f" ran out{when(row)}"
+        + f": {said}" * bool(said),
+        summary="Python's faulthandler printed where threads stood as it ran out. "
+        + _meant(places),
+        ranks=_late(places),
+        steps=step_span(row),
+        evidence=(row_evidence(row, str(row["text"])), *_proof(places)),
+        advice=(*_advice(places), _OF_LIMIT),
+        confidence="medium",
+    )
+
+
+def dumped(facts: Facts) -> list[Finding]:
+    """Where processes stood, if their stacks are the last of a source that shows no failure."""
+    segment = int(facts.run.told["segment"].max()) if len(facts.run.told) else 0
+    dumps = [one for one in dumps_of(facts, segment) if one.is_asked_for]
+    if not dumps:
+        return []
+    rows = pd.DataFrame([one.threads[0].row for one in dumps]).reset_index(drop=True)
+    step, behind = progress(facts.run.told, rows)
+    last = [one for one, steps in zip(dumps, behind, strict=True) if steps < _WENT_ON]
+    places = places_of(last)
+    if not places:
+        return []
+    row = last[-1].threads[0].row.copy()
+    row["step"] = pd.NA if pd.isna(step[-1]) else int(step[-1])
+    many = f"{len(last):,} processes" if len(last) > 1 else "a process"
+    return [
+        Finding(
+            rule="hang",
+            severity=Severity.WARNING,
+            title=f"Stacks were taken of {many}{when(row)}: {said_of_places(places)}",
+            summary="That is mostly done with a job that stands still; whether it did, the source "
+            f"does not say. {_meant(places)}",
+            ranks=_late(places),
+            steps=step_span(row),
+            evidence=_proof(places),
+            advice=_advice(places),
+            confidence="medium",
+        )
+    ]
+
+
+def said_of_stacks(facts: Facts, segment: int) -> str:
+    """Where processes stood, behind what else is said of a launch that hung; "" if unknown."""
+    said = said_of_places(places_of(dumps_of(facts, segment)))
+    return f" By their stacks, {said}." if said else ""
+
+
+def _meant(places: list[Place]) -> str:
+    """What follows of where the processes stood."""
+    inside = [one for one in places if one.call]
+    if not places:
+        return "Where the threads stood that train, it does not show."
+    if not inside:
+        return (
+            "None stood in a collective. Medium confidence: GPUs work behind the program, which "
+            "then waits for them where it next needs a result."
+        )
+    if len(inside) < len(places):
+        return (
+            "A collective waits until every rank has called it: look at those that stood "
+            "elsewhere. Medium confidence: stacks show one moment."
+        )
+    if len({one.call for one in inside}) > 1:
+        return (
+            "They stood in different collectives, which wait for each other. Medium confidence: "
+            "they may be of different groups of ranks."
+        )
+    return (
+        "All of these stood in one collective, which waits until every rank has called it: the "
+        "one that did not is not shown, or data does not get from one to another. Medium "
+        "confidence: stacks do not say which."
+    )
+
+
+def _late(places: list[Place]) -> tuple[int, ...]:
+    """Ranks that others waited for in a collective."""
+    if not any(one.call for one in places):
+        return ()
+    return tuple(sorted(rank for one in places if not one.call for rank in one.ranks))
+
+
+def _advice(places: list[Place]) -> tuple[Advice, ...]:
+    calls = {one.call for one in places if one.call}
+    outside = [one for one in places if not one.call]
+    loader = any("data loader" in one.said for one in outside)
+    return (
+        *((OF_LOADER,) if loader else ()),
+        *((OF_STACKS,) if not outside else ()),
+        *((ALIKE,) if calls and not loader else ()),
+    )
+
+
+def _proof(places: list[Place]) -> tuple[Evidence, ...]:
+    return tuple(_evidence(one) for one in places[:3])
+
+
+def _evidence(place: Place) -> Evidence:
+    thread = place.dumps[0].decisive or place.dumps[0].threads[0]
+    inside = f"{place.call}, called in " * bool(place.call) + place.said
+    return row_evidence(thread.row, f"{quoted(thread.name, 100)}, in {inside}")
