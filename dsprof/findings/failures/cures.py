@@ -212,6 +212,30 @@ _BY_KIND_AND_TEXT: Final = {
         "look for its last messages",
         "where one command fails, SkyPilot ends the others with 137",
     ),
+    ("exit", r"(?:AzureMLCompute|\w{1,40} exited with status code)"): Advice(
+        "user_logs/std_log*.txt, azureml-logs/70_driver_log.txt",
+        "",
+        "look for the script's own error, on each node",
+        "Azure only says how it ended",
+    ),
+    ("exit", r"(?:AlgorithmError|the script's exit code|ExitCode \d)"): Advice(
+        "CloudWatch, /aws/sagemaker/TrainingJobs",
+        "",
+        "look for the script's own error, in the stream of each host (algo-1, ...)",
+        "SageMaker only says how it ended",
+    ),
+    ("exit", "its pod exited"): Advice(
+        "kubectl logs --previous",
+        "",
+        "see the pod's own last lines, and kubectl describe pod",
+        "the operator does not say why it failed",
+    ),
+    ("exit", "DLRover found its node failed"): Advice(
+        "kubectl describe pod, of that node's pod",
+        "",
+        "look why it ended: evicted, deleted, out of memory or its node lost",
+        "DLRover's master only sees that its state changed",
+    ),
     ("exit", "execve"): Advice(
         "PATH on that node",
         "",

@@ -436,6 +436,18 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
             "HCCL_IF_BASE_PORT, HCCL_NPU_SOCKET_PORT_RANGE",
         ),
         ("wrong-arguments", "can't open file '/data/a.py': [Errno 2] x", "path of the script"),
+        (
+            "exit",
+            "python exited with status code 1",
+            "user_logs/std_log*.txt, azureml-logs/70_driver_log.txt",
+        ),
+        ("exit", "AlgorithmError: Exit Code: 1", "CloudWatch, /aws/sagemaker/TrainingJobs"),
+        ("exit", "its pod exited with code 1", "kubectl logs --previous"),
+        (
+            "exit",
+            "DLRover found its node failed, reason Deleted",
+            "kubectl describe pod, of that node's pod",
+        ),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],
