@@ -9,6 +9,13 @@ from typing import Final
 _PLACE: Final = re.compile(r"\[[^\]\s]{0,300}\.(?:cc|cpp|cu|h|hpp):\d{1,6}\] ")
 
 
+#: What is left of a line that several processes printed at once, each in the same pieces.
+_AT_ONCE: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]{1,100}?(?:Error|Exception))(?P<more>(?:(?P=name)){1,64})(?:: ){1,65}"
+)
+_ALIKE: Final = 24  #: letters by which a message is known again
+
+
 def quoted(text: object, most: int) -> str:
     """At most so many characters, the last of them "…" where something was left out."""
     said = str(text)
@@ -21,4 +28,19 @@ def quoted(text: object, most: int) -> str:
 
 def quoted_in_title(text: object) -> str:
     """What an error says, as a title has room for it: its place in C++ is left to the proof."""
-    return quoted(_PLACE.sub("", str(text)), 160)
+    return quoted(_once(_PLACE.sub("", str(text))), 160)
+
+
+def _once(said: str) -> str:
+    """What each of several processes said, where they wrote into one line:
+    `KeyErrorKeyError: : 'labels''labels'`."""
+    head = _AT_ONCE.match(said)
+    if head is None:
+        return said
+    times = 1 + len(head["more"]) // len(head["name"])
+    rest = said[head.end() :].rstrip()
+    part = rest[: len(rest) // times]
+    if part * times == rest:
+        return f"{head['name']}: {part}"
+    again = rest.find(rest[:_ALIKE], 1)
+    return f"{head['name']}: {rest[:again]}" if again > 0 else said

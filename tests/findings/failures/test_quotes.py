@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsprof.findings.failures.quotes import quoted, quoted_in_title
 
 
@@ -22,3 +24,23 @@ def test_a_title_does_not_quote_where_in_cpp_an_error_was_raised() -> None:
     said = "RuntimeError: [/opt/build/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed"
     assert quoted_in_title(said) == "RuntimeError: Connection closed"
     assert quoted_in_title("[Rank 3] no [of 4] left") == "[Rank 3] no [of 4] left"
+
+
+_LONG = "The size of tensor a (3) must match the size of tensor b (4)"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("KeyErrorKeyError: : 'labels''labels'", "KeyError: 'labels'"),
+        ("ValueErrorValueErrorValueError: : : nonono", "ValueError: no"),
+        (
+            f"TypeErrorTypeError: : {_LONG}{_LONG[:30]}",
+            f"TypeError: {_LONG}",
+        ),
+        ("KeyErrorKeyError: : 'labels'KeyError", "KeyErrorKeyError: : 'labels'KeyError"),
+        ("KeyError: 'labels'", "KeyError: 'labels'"),
+    ],
+)
+def test_what_processes_printed_into_one_line_is_said_once(printed: str, said: str) -> None:
+    assert quoted_in_title(printed) == said
