@@ -50,6 +50,7 @@ import pandas as pd
 from dsprof.events import Kind, Severity
 from dsprof.run.harmless import harmless
 from dsprof.run.progress import progress, reached
+from dsprof.run.ray import of_ray
 from dsprof.run.table import Numbers, among, keys, of_kind, where
 
 Flags = npt.NDArray[np.bool_]
@@ -156,7 +157,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         severity = rows["kind"].astype("category")
         none = rows.assign(severity=severity, root_cause=False, survived=False)
         return none[list(COLUMNS)].reset_index(drop=True)
-    rows = rows[~_said_again(rows)].reset_index(drop=True)
+    rows = of_ray(events, rows[~_said_again(rows)].reset_index(drop=True))
     kind = rows["kind"]
     usual = pd.Series(np.where(kind.isin(SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)

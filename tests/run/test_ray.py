@@ -1,0 +1,76 @@
+"""Errors under Ray are of the process that Ray names, whoever prints them."""
+
+from __future__ import annotations
+
+from dsprof.findings import findings_of
+from tests.loaded import run_of_text
+
+_RANK = (
+    "(TorchTrainer pid=1138, ip=10.0.0.7) - (node_id=2b00, ip=10.0.0.9, pid=1341) world_rank=1, "
+    "local_rank=0, node_rank=1\n"
+)
+_HEAD = ["Traceback (most recent call last):\n", '  File "driver.py", line 1, in fit\n']
+
+
+def _task(error: str, pid: int, ip: str) -> str:
+    return f"ray.exceptions.RayTaskError({error}): ray::Worker.run() (pid={pid}, ip={ip}, a=1)\n"
+
+
+def test_an_error_that_the_driver_prints_is_of_the_innermost_task() -> None:
+    lines = [*_HEAD, _task("ValueError", 1138, "10.0.0.7"), _HEAD[1]]
+    lines += [_task("ValueError", 1341, "10.0.0.9"), _HEAD[1], "ValueError: no\n"]
+    error = run_of_text(_RANK, *lines).problems.iloc[0]
+    assert (error["rank"], error["host"], error["text"]) == (1, "10.0.0.9", "ValueError: no")
+    unranked = run_of_text(*lines).problems.iloc[0]
+    assert str(unranked["rank"]) == "<NA>"
+    assert unranked["host"] == "10.0.0.9"
+
+
+def test_an_error_behind_that_one_is_not_of_the_task() -> None:
+    lines = [_RANK, *_HEAD, _task("ValueError", 1341, "10.0.0.9"), _HEAD[1], "ValueError: no\n"]
+    second = run_of_text(*lines, *_HEAD, "KeyError: 'x'\n").problems.iloc[1]
+    assert second["text"] == "KeyError: 'x'"
+    assert str(second["rank"]) == "<NA>"
+
+
+def test_an_actor_that_could_not_be_made_says_why_below() -> None:
+    said = (
+        "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation "
+        "task, ray::Worker.__init__() (pid=1341, ip=10.0.0.9, actor_id=d9, repr=<Worker>)\n"
+    )
+    error = run_of_text(_RANK, *_HEAD, said, _HEAD[1], "ValueError: no\n").problems.iloc[0]
+    assert (error["rank"], error["text"]) == (1, "ValueError: no")
+
+
+def test_an_error_that_nobody_waited_for_is_read() -> None:
+    said = (
+        "(Runner pid=7) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): "
+        "ray::Worker.run() (pid=1341, ip=10.0.0.9, actor_id=d9, repr=<Worker>)\n"
+    )
+    error = run_of_text(
+        _RANK, said, f"(Runner pid=7) {_HEAD[1]}", "(Runner pid=7) ValueError: no\n"
+    ).problems.iloc[0]
+    assert (error["rank"], error["host"], error["text"]) == (1, "10.0.0.9", "ValueError: no")
+
+
+def test_an_actor_whose_process_is_gone_is_named() -> None:
+    run = run_of_text(
+        _RANK,
+        *_HEAD,
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n",
+        "\tclass_name: RayTrainWorker\n",
+        "\tpid: 1341\n",
+        "\tip: 10.0.0.9\n",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR\n",
+    )
+    assert set(run.problems["rank"]) == {1}
+    assert findings_of(run)[0].title.startswith("Rank 1 on 10.0.0.9 ended without an exception")
+
+
+def test_rays_own_process_names_who_is_gone() -> None:
+    said = (
+        "(raylet, ip=10.0.0.9) A worker died or was killed while executing a task by an unexpected "
+        "system error. To troubleshoot the problem, check the logs for the dead worker. Worker IP "
+        "address: 10.0.0.9 Worker port: 10110 Worker PID: 1341 Worker exit type: SYSTEM_ERROR\n"
+    )
+    assert run_of_text(_RANK, said).problems["rank"].iloc[0] == 1
