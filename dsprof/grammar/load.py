@@ -233,7 +233,7 @@ def _pairs(table: dict[str, Any], where: str, *, timers: bool) -> Pairs | None:
         return None
     content = dict(content)
     default = str(content.pop("default", "phase {key} ms" if timers else "metric {key}"))
-    for spec in [default.replace("{key}", "key"), *filter(None, keys.values())]:
+    for spec in filter(None, [default.replace("{key}", "key"), *keys.values()]):
         split_spec(spec, where)
     pairs = Pairs(
         separator=str(content.pop("separator", "|")).encode(),

@@ -235,6 +235,8 @@ class RowReader:
         spec = pairs.keys.get(word)
         if spec == "":
             return _NOTHING
+        if spec is None and not pairs.default:
+            return _NOTHING
         if spec is None:
             kind, name, unit = split_spec(pairs.default, "")
             own = self._timer_names.get(word, word) if pairs.timers else word
