@@ -141,6 +141,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # pm2; docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, rb"\d{1,4}\|[\w .-]{1,64}\| "),
     (False, _UNNUMBERED + _NO_LEVEL + _HOST + rb" {1,20}\| "),
+    (False, _NAMED + _HOST + rb" >> "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
     # what Slurm's daemon says is of all tasks of its node: srun shows it as if the first one did
     (False, rb" {0,6}(?P<task>\d{1,6}): (?!slurmstepd: )"),

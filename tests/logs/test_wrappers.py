@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED, "host": "10.42.3.208"},
     ),
     "pdsh": (b"worker-1: ", {"host": "worker-1"}),
+    "a host and an arrow": (b"worker-1 >> ", {"host": "worker-1"}),
     "slurmstepd": (b"slurmstepd-node7: ", {"host": "node7"}),
     "srun": (b" 3: ", {"host": "task 3"}),
     "srun where Slurm's daemon speaks": (b"3: slurmstepd: error: ", {}),

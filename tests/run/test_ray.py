@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsprof.findings import findings_of
 from tests.loaded import run_of_text
 
@@ -9,6 +11,7 @@ _RANK = (
     "(TorchTrainer pid=1138, ip=10.0.0.7) - (node_id=2b00, ip=10.0.0.9, pid=1341) world_rank=1, "
     "local_rank=0, node_rank=1\n"
 )
+_CREATION = "The actor died because of an error raised in its creation task"
 _HEAD = ["Traceback (most recent call last):\n", '  File "driver.py", line 1, in fit\n']
 
 
@@ -35,16 +38,23 @@ def test_an_error_behind_that_one_is_not_of_the_task() -> None:
 
 def test_an_actor_that_could_not_be_made_says_why_below() -> None:
     said = (
-        "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation "
-        "task, ray::Worker.__init__() (pid=1341, ip=10.0.0.9, actor_id=d9, repr=<Worker>)\n"
+        f"ray.exceptions.ActorDiedError: {_CREATION}, "
+        "ray::Worker.__init__() (pid=1341, ip=10.0.0.9, actor_id=d9, repr=<Worker>)\n"
     )
     error = run_of_text(_RANK, *_HEAD, said, _HEAD[1], "ValueError: no\n").problems.iloc[0]
     assert (error["rank"], error["text"]) == (1, "ValueError: no")
 
 
-def test_an_error_that_nobody_waited_for_is_read() -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ",
+        f"Exception raised in creation task: {_CREATION}, ",
+    ],
+)
+def test_an_error_that_nobody_waited_for_is_read(head: str) -> None:
     said = (
-        "(Runner pid=7) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): "
+        f"(Runner pid=7) {head}"
         "ray::Worker.run() (pid=1341, ip=10.0.0.9, actor_id=d9, repr=<Worker>)\n"
     )
     error = run_of_text(

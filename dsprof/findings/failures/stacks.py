@@ -27,6 +27,8 @@ _LONGEST: Final = 20_000  #: rows: of what is dumped again and again, the end co
 _TEXT: Final = re.compile(r"(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)")
 _COLLECTIVES: Final = re.compile(r"(?:^|/)torch/distributed/distributed_c10d\.py$")
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
+_DEVICE: Final = re.compile(r"(?:^|/)torch/(?:cuda|xpu|hpu)/|(?:^|/)torch_npu/npu/")
+_SYNCS: Final = ("synchronize", "wait_stream", "wait_event")
 _AUTOGRAD: Final = re.compile(r"(?:^|/)torch/autograd/")
 _FED: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/")  #: workers, and who pins memory
 _LIBRARY: Final = re.compile(
@@ -84,6 +86,14 @@ class Thread:
         """The collective that it is in, as the outermost frame of PyTorch's names it; else ""."""
         called = [one.function for one in self.frames if _COLLECTIVES.search(one.path)]
         return called[-1] if called else ""
+
+    @property
+    def awaited(self) -> str:
+        """What else it waits for; "" if nothing is known of that."""
+        if any(_LOADER.search(one.path) for one in self.frames):
+            return "its data loader"
+        of_gpu = (one.function in _SYNCS and _DEVICE.search(one.path) for one in self.frames)
+        return "its GPU" if any(of_gpu) else ""
 
     @property
     def own(self) -> Frame | None:
@@ -208,10 +218,9 @@ def places_of(dumps: Iterable[Dump]) -> list[Place]:
         if thread is None or any(_FED.search(one.path) for one in thread.frames):
             continue
         own = thread.own
-        waits = any(_LOADER.search(one.path) for one in thread.frames)
         said = own.said if own else thread.frames[-1].said if thread.frames else ""
         if said:
-            said = f"{said}, waiting for its data loader" if waits and not thread.call else said
+            said += f", waiting for {thread.awaited}" * bool(thread.awaited and not thread.call)
             found.setdefault((thread.call, said), []).append(dump)
     places = [Place(call, said, tuple(every)) for (call, said), every in found.items()]
     return sorted(places, key=lambda one: (bool(one.call), -len(one.dumps)))

@@ -143,6 +143,17 @@ def test_who_waits_for_a_data_loader_is_told_so() -> None:
     assert found.advice[0].setting == "DataLoader(timeout=...)"
 
 
+def test_who_waits_for_its_gpu_is_told_so() -> None:
+    thread = _thread(
+        2,
+        (f"{_PACKAGES}/torch/cuda/__init__.py", 900, "synchronize"),
+        ("/data/train/main.py", 40, "train"),
+        ("/data/train/main.py", 90, "<module>"),
+    )
+    found = one(run_of_text(_LIMIT, *thread), "hang")
+    assert found.title.endswith("stood in train (main.py:40), waiting for its GPU")
+
+
 def test_stacks_are_told_with_a_collective_that_timed_out() -> None:
     watchdog = (
         "[rank0]:[E ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation "
