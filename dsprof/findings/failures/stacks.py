@@ -20,6 +20,7 @@ from dsprof.run.table import among, where
 from dsprof.units import format_ranks
 
 _THREAD: Final = "stack"
+_NAMELESS: Final = "Stack"  #: of a thread that is printed alone
 _FRAME: Final = "stack_frame"
 _MARKS: Final = ("stack_process", "overdue", "signal")  #: what a dump of a process begins with
 _PLACES: Final = 3  #: that are told
@@ -74,7 +75,7 @@ class Thread:
 
     @property
     def is_current(self) -> bool:
-        return self.name.startswith("Current ")
+        return self.name.startswith(("Current ", _NAMELESS))
 
     @property
     def is_of_engine(self) -> bool:
@@ -143,7 +144,8 @@ class Dump:
     def process(self) -> tuple[object, ...]:
         """What tells it from other processes: of these, only py-spy names any."""
         row, thread = self.threads[0].row, self.main or self.threads[0]
-        return str(row["source"]), self.rank, thread.name.removeprefix("Current ").lower()
+        alone = row["line"] if thread.name == _NAMELESS else None
+        return str(row["source"]), self.rank, thread.name.removeprefix("Current ").lower(), alone
 
 
 @dataclass(frozen=True, slots=True)

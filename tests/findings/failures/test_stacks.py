@@ -177,6 +177,13 @@ def test_of_a_crash_it_is_said_in_which_function_and_from_where_it_came_there() 
     assert found.title.endswith("segmentation fault")
 
 
+def test_of_a_crash_that_prints_one_thread_alone_its_function_is_said() -> None:
+    lines = ["Fatal Python error: Segmentation fault\n", "\n", "Stack (most recent call first):\n"]
+    frame = '  File "/data/train/main.py", line 6 in step\n'
+    found = one(run_of_text(*lines, frame), "rank-died")
+    assert found.title.endswith("segmentation fault, in step (main.py:6)")
+
+
 def test_a_crash_that_says_nothing_can_be_made_to_speak() -> None:
     found = one(run_of_text("Segmentation fault (core dumped)\n"), "rank-died")
     assert found.advice[-1].setting == "PYTHONFAULTHANDLER"
