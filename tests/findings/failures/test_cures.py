@@ -543,4 +543,4 @@ def test_hydras_word_of_an_error_is_the_failure_only_where_nothing_else_is_told(
     died = "A worker died or was killed while executing a task by an unexpected system error. "
     lines = f"(raylet) {died}Node ID: 5 Worker IP address: 10.0.0.7 Worker port: 10002\n"
     found = one(run_of_text(lines, _OF_HYDRA), "rank-died")
-    assert found.title.startswith("A process on 10.0.0.7 ended with an exception: A worker died")
+    assert found.title.startswith("A process on 10.0.0.7 ended without an exception: A worker died")
