@@ -17,6 +17,7 @@ from dsprof.findings.spikes import are_most_of, is_of_data
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
+    OPTIMIZER_WARNING,
     SLOWDOWN_WARNING,
     SPIKES_WARNING,
     STRAGGLER_WARNING,
@@ -25,6 +26,7 @@ from dsprof.findings.thresholds import (
 _LEAST: Final = {
     "straggler-rank": STRAGGLER_WARNING,
     "data-bound": DATA_WARNING,
+    "optimizer-bound": OPTIMIZER_WARNING,
     "step-spikes": SPIKES_WARNING,
     "slowdown": SLOWDOWN_WARNING,
     "cpu-contention": CPU_WARNING,
@@ -40,16 +42,21 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings about one engine's steps, of which each cause has one.
 
     The one that tells more is kept, with the advice of both: which rank's input is late, rather
-    than that input is; in which steps a rank is late, rather than that it is, unless it is late in
-    all of them and ranks meet in those alone; that a rank is late, rather than that it waits for a
-    CPU; that input is late or ranks wait for a CPU, rather than that some steps are longer; from
-    which step on steps are longer, rather than that all of these stick out.
+    than that input is; which rank's update is, rather than that updates are long; in which steps a
+    rank is late, rather than that it is, unless it is late in all of them and ranks meet in those
+    alone; that a rank is late, rather than that it waits for a CPU; that input is late or ranks
+    wait for a CPU, rather than that some steps are longer; from which step on steps are longer,
+    rather than that all of these stick out.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
     late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
-    if late and data and _is_input(facts, late):
+    if late and data and _is_of(facts, late, "data"):
         _keep(by_rule, late, data, len(late.ranks) / _compared(facts), facts)
+    update = by_rule.get("optimizer-bound")
+    if late and update and _is_of(facts, late, "optimizer"):  # fewer updates cure no late rank
+        part = len(late.ranks) / _compared(facts)
+        _keep(by_rule, late, replace(update, advice=()), part, facts)
     slower, longer = by_rule.get("slowdown"), by_rule.get("step-spikes")
     if slower and longer and slower.steps and are_most_of(facts, *slower.steps):
         _keep(by_rule, slower, replace(longer, advice=()), 1.0, facts)
@@ -61,7 +68,7 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
             else:
                 _keep(by_rule, longer, late, 1.0, facts)
     longer, data = by_rule.get("step-spikes"), by_rule.get("data-bound")
-    if longer and data and _is_input(facts, longer):
+    if longer and data and _is_of(facts, longer, "data"):
         _keep(by_rule, longer, data, 1.0, facts)
     elif longer and data and not longer.ranks and is_of_data(facts):
         _keep(by_rule, data, longer, 1.0, facts)
@@ -71,9 +78,9 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
 
 
-def _is_input(facts: Facts, found: Finding) -> bool:
-    """Whether a finding is about a phase in which ranks wait for input."""
-    return facts.breakdown is not None and found.phase in facts.phases_of("data").index
+def _is_of(facts: Facts, found: Finding, of: str) -> bool:
+    """Whether a finding is about a phase of that class."""
+    return facts.breakdown is not None and found.phase in facts.phases_of(of).index
 
 
 def _is_short_of_cpu(facts: Facts) -> bool:

@@ -97,6 +97,33 @@ def test_input_that_is_late_on_some_ranks_is_told_with_these_ranks_and_how_to_lo
     assert settings(one(run, "straggler-rank"))[0] == "DataLoader(num_workers=...)"
 
 
+def updates(least: float, late: float) -> Run:
+    """Two ranks whose updates take `least`, and that of rank 1 `late` more."""
+    rows = [
+        row
+        for step in range(1, 31)
+        for rank in (0, 1)
+        for row in (
+            phase("forward", step, 0.5 - least, rank),
+            phase("optimizer_step", step, least + late * rank, rank),
+            phase("optimizer_allgather", step, 0.5 - late * rank, rank),
+        )
+    ]
+    return run_of([*steps(30, {}, 1.0), *rows, config("world_size", 2)])
+
+
+def test_an_update_that_is_late_on_some_rank_is_told_with_this_rank_and_its_cure_alone() -> None:
+    run = updates(0.01, 0.4)
+    assert warned(run)[0] == "straggler-rank"
+    assert "optimizer-bound" not in warned(run)
+    assert "This time is counted in straggler-rank" in one(run, "optimizer-bound").summary
+    assert "gradient_accumulation_steps" not in settings(one(run, "straggler-rank"))
+
+
+def test_updates_of_all_ranks_are_told_beside_a_rank_whose_update_is_later_still() -> None:
+    assert {"straggler-rank", "optimizer-bound"} <= set(warned(updates(0.2, 0.3)))
+
+
 def test_input_of_all_ranks_is_told_beside_a_rank_whose_input_is_later_still() -> None:
     rows = [
         row
