@@ -78,9 +78,11 @@ def node(facts: Facts, late: Straggler) -> Advice:
     if late.meeting.startswith(_BETWEEN_TWO):
         return Advice(f"the work of {late.who}", "", "even it out", _DIFFERENT)
     share = "the data, or of the experts' tokens" if _exchanges_tokens(facts) else "the data"
-    why = f"a throttled or other GPU, a busy CPU or disk, or a larger share of {share}"
+    gpu, gpus = ("", "") if facts.on_cpu else _GPUS
+    why = f"{gpu}a busy CPU or disk, or a larger share of {share}"
     if len(late.group) > 1 and not hosts:
-        return Advice(f"what {late.who} have in common", "", "check it", _IN_COMMON)
+        in_common = f"{gpus}a switch or a socket, or more work than the others"
+        return Advice(f"what {late.who} have in common", "", "check it", in_common)
     named = f" ({' and '.join(hosts)})" if hosts else ""
     to = "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile"
     return Advice(f"the node of {late.who}{named}", "", to, why)
@@ -98,7 +100,7 @@ _DIFFERENT: Final = (
     "ranks that send to single others, as stages of a pipeline, mostly do different work; if it is "
     "alike, check the node"
 )
-_IN_COMMON: Final = "slower or throttled GPUs, a switch or a socket, or more work than the others"
+_GPUS: Final = ("a throttled or other GPU, ", "slower or throttled GPUs, ")
 
 
 def own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice, ...]:

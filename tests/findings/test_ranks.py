@@ -160,6 +160,13 @@ def test_the_node_to_be_checked_is_named_by_its_host_and_is_not_what_is_set_now(
     assert (node.setting, node.now) == ("the node of rank 2 (w1)", "")
 
 
+def test_a_job_on_cpus_has_no_gpu_to_be_checked() -> None:
+    for slow in (ranks(30, 2, 0.15), groups((0, 0, 0.2, 0.2))):
+        for told, named in (({}, True), ({"accelerator": "cpu"}, False)):
+            (advice,) = one(run_of(slow, world_size=4, **told), "straggler-rank").advice
+            assert ("GPU" in advice.why) is named
+
+
 @pytest.mark.parametrize(("nodes", "to"), [(1, "check it"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
 def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to: str) -> None:
     told = [] if nodes is None else [config("nodes", nodes)]
