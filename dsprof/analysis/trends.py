@@ -33,13 +33,14 @@ def levels(values: Floats) -> list[Level]:
     Change points minimize the squared error of the logarithm plus a penalty for each of them
     (optimal partitioning, Jackson et al. 2005). With the logarithm, 10 % counts the same at every
     level. Outliers are first replaced by the median around them. The noise is estimated from
-    successive differences.
+    successive differences. That replaces rows beside a change, too, where one of them sticks out:
+    where it lies exactly, the rows themselves tell.
     """
     width = max(1, -(-len(values) // _BINS))
     calm = _without_outliers(np.log(values))
     bins = _bin_medians(calm, width)
     cuts = [_place(calm, cut * width, width) for cut in _cuts(bins)]
-    edges = [0, *cuts, len(values)]
+    edges = _adjusted(np.log(values), [0, *cuts, len(values)], max(_SHORTEST, width))
     return [
         Level(start, stop, float(np.median(values[start:stop]))) for start, stop in pairwise(edges)
     ]
@@ -125,6 +126,21 @@ def _partition(values: Floats, price: float) -> list[int]:
     while cuts[-1]:
         cuts.append(int(before[cuts[-1]]))
     return cuts[-2::-1]
+
+
+def _adjusted(values: Floats, edges: list[int], reach: int) -> list[int]:
+    """The edges, each moved by up to so many rows to where the medians on both sides are off by
+    least, as a sum of distances: an outlier counts little. No level becomes too short."""
+    for at in range(1, len(edges) - 1):
+        before, edge, after = edges[at - 1 : at + 2]
+        first = min(edge, max(edge - reach, before + _SHORTEST))
+        last = max(edge, min(edge + reach, after - _SHORTEST))
+        usual = np.median(values[before:edge]), np.median(values[edge:after])
+        off_left, off_right = (np.abs(values[first:last] - one) for one in usual)
+        cost = np.concatenate([[0.0], np.cumsum(off_left - off_right)])
+        places = np.flatnonzero(cost <= cost.min() + 1e-12) + first
+        edges[at] = int(places[np.argmin(np.abs(places - edge))])
+    return edges
 
 
 def _place(values: Floats, near: int, width: int) -> int:

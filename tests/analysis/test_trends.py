@@ -35,6 +35,15 @@ def test_one_change_is_placed_within_a_few_rows(count: int) -> None:
     assert found[1].median / found[0].median == pytest.approx(1.25, rel=0.03)
 
 
+@pytest.mark.parametrize("stuck_out", [55, 57, 58, 61])
+def test_a_change_is_placed_where_it_is_if_a_row_beside_it_sticks_out(stuck_out: int) -> None:
+    values = noise(100)
+    values[60:] *= 1.6
+    values[stuck_out] *= 1.35
+    first, second = levels(values)
+    assert first.stop == second.start == 60
+
+
 def test_a_constant_series_has_one_level() -> None:
     assert len(levels(np.ones(500))) == 1
 
