@@ -8,12 +8,14 @@ from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.events import CLASSES, Class
 from dsprof.findings.facts import Facts
+from dsprof.findings.places import place_of
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 from dsprof.units import format_share
 
 
 def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
-    """Which class of time grew most, or else which timer, where either is known."""
+    """Which class of time grew most, or else which timer, where either is known; of time that none
+    explains, between which phases it lies."""
     rise = float(after["seconds"].mean() - before["seconds"].mean())
     if rise <= 0:  # steps that stick out hide it
         return ""
@@ -26,8 +28,15 @@ def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
     if longer >= WAITING_EXPLAINS * rise:
         return _of_what_was_added(longer / rise, timer)
     if len(known) > 1:
-        return _of_what_was_added(float(more[name]) / rise, "time no timer explains")
+        what = f"time no timer explains{_where(facts, after)}"
+        return _of_what_was_added(float(more[name]) / rise, what)
     return " No single timer holds what grew." if timer else " The source does not time what grew."
+
+
+def _where(facts: Facts, steps: pd.DataFrame) -> str:
+    """Between which phases such time of a recording's steps lies, if that is known."""
+    place = place_of(facts, among=steps)
+    return f"; in these steps {place.much} of that lies {place.words}" if place else ""
 
 
 def _of_what_was_added(share: float, what: str) -> str:

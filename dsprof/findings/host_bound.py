@@ -118,7 +118,7 @@ _ADVICE: Final = (
 @once
 def _forwards(facts: Facts) -> pd.DataFrame:
     """Those of some of the steps and ranks, see `forwards`."""
-    steps, ranks = look_into(facts, _RANKS)
+    steps, ranks = look_into(facts, _RANKS, facts.steps)
     return forwards(facts.run.moments(steps, ranks=ranks))
 
 

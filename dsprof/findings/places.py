@@ -95,18 +95,24 @@ def look_at(where: str, who: str = "one rank") -> Advice:
     return Advice("py-spy record", "", f"a minute of {who}", f"shows which code runs {where}")
 
 
-def place_of(facts: Facts, ranks: Sequence[int] = (), inside: str = "") -> Place | None:
+def place_of(
+    facts: Facts,
+    ranks: Sequence[int] = (),
+    inside: str = "",
+    among: pd.DataFrame | None = None,
+) -> Place | None:
     """Where most of the time lies that no phase of a recording covers; None if it is spread, or not
     known.
 
     Args:
         ranks: late ones, of which only what they need beyond the others counts.
         inside: a phase; what its own parts do not cover, then.
+        among: the steps to look at, if not those that findings are about.
     """
     run = facts.run
     if not run.is_recording:
         return None
-    found = _gaps(facts, ranks, inside)
+    found = _gaps(facts, ranks, inside, facts.steps if among is None else among)
     total = float(found["seconds"].sum())
     if not total:
         return None
@@ -160,10 +166,9 @@ def _last(found: pd.DataFrame) -> str:
     return str(ends.idxmax()) if ends.max() >= _END * ends.sum() else ""
 
 
-def look_into(facts: Facts, most: int) -> tuple[pd.DataFrame, list[int]]:
-    """Some of the steps that findings are about, and at most so many ranks: enough for what is
-    alike in all, of which single moments are read."""
-    steps = facts.steps
+def look_into(facts: Facts, most: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, list[int]]:
+    """Some of these steps, and at most so many ranks: enough for what is alike in all, of which
+    single moments are read."""
     which = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int))
     if facts.engine is not None:  # every second step may always be the same one of a turn
         which = np.sort(np.random.default_rng(0).permutation(len(steps))[: len(which)])
@@ -171,9 +176,9 @@ def look_into(facts: Facts, most: int) -> tuple[pd.DataFrame, list[int]]:
     return steps.iloc[which], known[:: max(1, -(-len(known) // most))]
 
 
-def _gaps(facts: Facts, ranks: Sequence[int], inside: str) -> pd.DataFrame:
-    """Those of some of the steps that findings are about."""
-    steps, some = look_into(facts, _RANKS)
+def _gaps(facts: Facts, ranks: Sequence[int], inside: str, among: pd.DataFrame) -> pd.DataFrame:
+    """Those of some of these steps."""
+    steps, some = look_into(facts, _RANKS, among)
     look = Run.moments if facts.engine is None else turns
     moments = look(facts.run, steps, ranks={*some, *ranks}, outer=not inside)
     if not ranks:

@@ -129,6 +129,24 @@ def test_recorded_steps_with_forwards_that_no_backward_follows_may_evaluate_with
     assert [advice.setting for advice in found.advice] == ["what happens at these steps"]
 
 
+def test_recorded_steps_before_which_nothing_is_timed_tell_between_which_phases_that_lies(
+    tmp_path: Path,
+) -> None:
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    names = {name: writer.name(name, 0, "compute") for name in ("forward", "backward")}
+    for step in range(1, 61):
+        began = at
+        at += (1 + 300 * (step % 12 == 0)) * MS
+        for phase_id in names.values():
+            writer.span(phase_id, at, at + 50 * MS, step)
+            at += 52 * MS
+        writer.step(step, began, at)
+    writer.close()
+    told = one(load(tmp_path), "step-spikes").summary
+    assert "is time no timer explains; in these steps " in told
+    assert "of that lies between backward and the next forward" in told
+
+
 @pytest.mark.parametrize(
     ("grows", "told", "anew"),
     [
