@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
@@ -31,6 +33,13 @@ def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
         what = f"time no timer explains{_where(facts, after)}"
         return _of_what_was_added(float(more[name]) / rise, what)
     return " No single timer holds what grew." if timer else " The source does not time what grew."
+
+
+def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool:
+    """Whether what the `longer` steps take beyond the others is of that class."""
+    timed = steps[[name, "seconds"]].astype(float)
+    more = timed[longer].mean() - timed[~longer].mean()
+    return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
 def _where(facts: Facts, steps: pd.DataFrame) -> str:

@@ -12,8 +12,9 @@ from dsprof.events import GRAVITY, Severity
 from dsprof.findings.contention import short_of_cpu
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.growth import is_of
 from dsprof.findings.late_ranks import meet_every
-from dsprof.findings.spikes import are_most_of, is_of_data
+from dsprof.findings.spikes import are_most_of, are_of
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
@@ -21,10 +22,12 @@ from dsprof.findings.thresholds import (
     SLOWDOWN_WARNING,
     SPIKES_WARNING,
     STRAGGLER_WARNING,
+    UNACCOUNTED_WARNING,
 )
 
 _LEAST: Final = {
     "straggler-rank": STRAGGLER_WARNING,
+    "unaccounted-time": UNACCOUNTED_WARNING,
     "data-bound": DATA_WARNING,
     "optimizer-bound": OPTIMIZER_WARNING,
     "step-spikes": SPIKES_WARNING,
@@ -50,13 +53,31 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
+    _late_alike(by_rule, facts)
+    _steps_and_their_rank(by_rule, facts)
+    _input_of_some_steps(by_rule, facts)
+    if "cpu-contention" in by_rule:
+        _short_of_cpu(by_rule, facts)
+    _class_of_some_steps(by_rule, facts)
+    _memory_first(by_rule)
+    return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
+
+
+def _late_alike(by_rule: dict[str, Finding], facts: Facts) -> None:
+    """A late rank, and what all ranks spend on what it is late in."""
     late, data = by_rule.get("straggler-rank"), by_rule.get("data-bound")
-    if late and data and _is_of(facts, late, "data"):
-        _keep(by_rule, late, data, len(late.ranks) / _compared(facts), facts)
+    if late is None:
+        return
+    part = len(late.ranks) / _compared(facts)
+    if data and _is_of(facts, late, "data"):
+        _keep(by_rule, late, data, part, facts)
     update = by_rule.get("optimizer-bound")
-    if late and update and _is_of(facts, late, "optimizer"):  # fewer updates cure no late rank
-        part = len(late.ranks) / _compared(facts)
-        _keep(by_rule, late, replace(update, advice=()), part, facts)
+    if update and _is_of(facts, late, "optimizer"):
+        _keep(by_rule, late, _incurable(update), part, facts)
+
+
+def _steps_and_their_rank(by_rule: dict[str, Finding], facts: Facts) -> None:
+    """Steps that are longer, and the rank that is late in them."""
     slower, longer = by_rule.get("slowdown"), by_rule.get("step-spikes")
     if slower and longer and slower.steps and are_most_of(facts, *slower.steps):
         _keep(by_rule, slower, replace(longer, advice=()), 1.0, facts)
@@ -67,15 +88,57 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
                 _keep(by_rule, late, replace(longer, advice=()), 1.0, facts)
             else:
                 _keep(by_rule, longer, late, 1.0, facts)
+
+
+def _input_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
+    """Steps that stick out because their input is late."""
     longer, data = by_rule.get("step-spikes"), by_rule.get("data-bound")
     if longer and data and _is_of(facts, longer, "data"):
         _keep(by_rule, longer, data, 1.0, facts)
-    elif longer and data and not longer.ranks and is_of_data(facts):
+    elif longer and data and not longer.ranks and are_of(facts, "data"):
         _keep(by_rule, data, longer, 1.0, facts)
-    if "cpu-contention" in by_rule:
-        _short_of_cpu(by_rule, facts)
-    _memory_first(by_rule)
-    return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
+
+
+def _class_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
+    """Steps that are longer, and a class of time that is longer in them and is judged in all."""
+    if "step-spikes" in by_rule and are_of(facts, "optimizer"):
+        _is_part(by_rule, "step-spikes", "optimizer-bound", facts)
+    if "slowdown" in by_rule:
+        for rule, of in _CLASSES.items():
+            if _grew(facts, by_rule["slowdown"], of):
+                _is_part(by_rule, "slowdown", rule, facts)
+
+
+def _incurable(update: Finding) -> Finding:
+    """Fewer updates cure none that is longer on one rank, or in some steps, than elsewhere."""
+    return replace(update, advice=(), gain=None)
+
+
+#: Rules about all steps, and the class of time that each of them is about.
+_CLASSES: Final = {
+    "data-bound": "data",
+    "optimizer-bound": "optimizer",
+    "unaccounted-time": "other",
+}
+
+
+def _grew(facts: Facts, slower: Finding, of: str) -> bool:
+    """Whether what the slower steps of a launch take beyond the others is of that class."""
+    if slower.steps is None:
+        return False
+    within = facts.series["step"].between(*slower.steps).to_numpy(dtype=bool)
+    return bool(within.any()) and not within.all() and is_of(facts.series, within, of)
+
+
+def _is_part(by_rule: dict[str, Finding], kept: str, rule: str, facts: Facts) -> None:
+    """Make a note of a rule about all steps, if it tells what only some steps take longer."""
+    longer, every = by_rule[kept], by_rule.get(rule)
+    if every is None:
+        return
+    if rule == "optimizer-bound":
+        every = _incurable(every)
+    part = len(longer.ranks) / _compared(facts) if longer.ranks else 1.0
+    _keep(by_rule, longer, every, part, facts)
 
 
 def _is_of(facts: Facts, found: Finding, of: str) -> bool:
@@ -120,12 +183,16 @@ def _keep(
     rest = facts.share(seconds - part * told)
     if rest is None or rest >= _LEAST[other.rule]:
         return
-    first, second = (other, kept) if other.rule == "data-bound" else (kept, other)
+    first, second = (other, kept) if other.rule in _TELLS_MORE else (kept, other)
     by_rule[kept.rule] = replace(
         kept, severity=_worse(kept, other), advice=_both(first.advice, second.advice)
     )
     summary = f"{other.summary} {why.format(kept.rule)}"
     by_rule[other.rule] = replace(other, severity=Severity.INFO, summary=summary)
+
+
+#: Rules whose advice is what helps, or shows what is done there; that of others is to look around.
+_TELLS_MORE: Final = ("data-bound", "unaccounted-time")
 
 
 def _both(first: tuple[Advice, ...], second: tuple[Advice, ...]) -> tuple[Advice, ...]:

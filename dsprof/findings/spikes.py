@@ -20,7 +20,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
-from dsprof.findings.growth import grown
+from dsprof.findings.growth import grown, is_of
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
@@ -298,17 +298,14 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
 
 
-def is_of_data(facts: Facts) -> bool:
-    """Whether what is longer in the steps that stick out is waiting for input."""
-    return _is_of(facts.series, _sticking_out(facts)[1], "data")
+def are_of(facts: Facts, name: str) -> bool:
+    """Whether what is longer in the steps that stick out is of that class."""
+    return _is_of(facts.series, _sticking_out(facts)[1], name)
 
 
 def _is_of(steps: pd.DataFrame, rows: npt.NDArray[np.intp], name: str) -> bool:
     """Whether what is longer in these steps is of that class."""
-    out = np.isin(np.arange(len(steps)), rows)
-    timed = steps[[name, "seconds"]].astype(float)
-    more = timed[out].mean() - timed[~out].mean()
-    return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
+    return is_of(steps, np.isin(np.arange(len(steps)), rows), name)
 
 
 def are_most_of(facts: Facts, first: int, last: int) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+
 from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.findings.finding import Finding
@@ -147,6 +151,56 @@ def test_input_that_is_late_in_few_steps_is_told_as_such_and_not_as_steps_that_a
     run = run_of(rows, world_size=1)
     assert warned(run) == ["data-bound"]
     assert "This time is counted in data-bound, too" in one(run, "step-spikes").summary
+
+
+def longer(which: Iterable[int], what: str, more: float) -> Run:
+    """80 steps of 1 s; some of them are longer by so much of `what`, "" for no phase."""
+    rows = []
+    for step in range(1, 81):
+        added = more if step in which else 0.0
+        took = {"data": 0.01, "forward": 0.9, "optimizer_step": 0.05}
+        if what:
+            took[what] += added
+        rows.append(metric("step_seconds", step, 0.99 + 0.001 * (step % 7) + added))
+        rows += [phase(name, step, seconds) for name, seconds in took.items()]
+    return run_of(rows, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("which", "kept"), [(range(10, 81, 10), "step-spikes"), (range(41, 81), "slowdown")]
+)
+def test_updates_that_are_long_in_some_steps_are_told_with_these_steps_alone(
+    which: range, kept: str
+) -> None:
+    run = longer(which, "optimizer_step", 2.5)
+    assert warned(run) == [kept]
+    assert "gradient_accumulation_steps" not in settings(one(run, kept))
+    note = one(run, "optimizer-bound")
+    assert f"This time is counted in {kept}, too" in note.summary
+    assert (note.advice, note.gain) == ((), None)
+
+
+def test_untimed_time_that_begins_at_some_step_is_told_with_it_and_with_how_to_look() -> None:
+    run = longer(range(41, 81), "", 0.6)
+    assert warned(run) == ["slowdown"]
+    assert settings(one(run, "slowdown"))[0] == "dsprof attach"
+    assert "is counted in slowdown, too" in one(run, "unaccounted-time").summary
+
+
+def test_input_that_is_late_from_some_step_on_is_told_with_it_and_with_how_to_load() -> None:
+    run = longer(range(41, 81), "data", 0.6)
+    assert warned(run) == ["slowdown"]
+    assert settings(one(run, "slowdown"))[0] == "DataLoader(num_workers=...)"
+
+
+def test_where_steps_become_longer_by_something_else_long_updates_stay_a_finding() -> None:
+    rows = []
+    for step in range(1, 81):
+        more = 0.6 * (step > 40)
+        took = {"forward": 0.7 + more, "optimizer_step": 0.29}
+        rows.append(metric("step_seconds", step, 1.0 + 0.001 * (step % 7) + more))
+        rows += [phase(name, step, seconds) for name, seconds in took.items()]
+    assert {"slowdown", "optimizer-bound"} <= set(warned(run_of(rows, world_size=1)))
 
 
 def test_memory_that_grows_is_told_before_steps_that_become_much_longer_meanwhile() -> None:
