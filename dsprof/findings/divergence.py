@@ -110,8 +110,12 @@ def _rise(loss: NDArray[np.float64]) -> int | None:
 
 def _above_its_start(loss: NDArray[np.float64]) -> int | None:
     """The row from which on each loss is far above the two that the source begins with, which
-    differ by far less than that: noise tells no level."""
+    differ by far less than that: noise tells no level. Where neighbours mostly differ by as much,
+    as where a batch is one sample, the two may be alike by chance."""
     begun = loss[:2]
+    apart = np.abs(np.diff(np.log(loss)))
+    if np.median(apart) >= np.log(DIVERGED_TIMES):
+        return None
     near = np.flatnonzero(loss < DIVERGED_TIMES * begun.max())
     enough = len(loss) - 1 - near[-1] >= LOST_RECORDS
     return int(near[-1]) + 1 if enough and begun.max() <= _STEADY * begun.min() else None

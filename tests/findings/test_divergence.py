@@ -113,3 +113,11 @@ def test_a_loss_that_climbs_above_where_it_began_is_told_however_it_got_there() 
     assert silent(printed(back), RULE)
     assert "had learnt next to nothing" in found.summary  # 11.6 is about the 12.4 of the start
     assert not any("checkpoint" in advice.setting for advice in found.advice)
+
+
+def test_two_like_losses_at_the_start_are_chance_where_neighbours_differ_by_as_much() -> None:
+    """As recorded of a job whose batch is one sample."""
+    noisy = np.random.default_rng(1).lognormal(-4.0, 1.5, 60)
+    noisy[:2] = 0.0017, 0.0018
+    noisy[-9:] = np.linspace(0.004, 0.03, 9)
+    assert silent(printed(noisy), RULE)
