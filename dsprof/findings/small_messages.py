@@ -209,13 +209,16 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
 
 def _governed(facts: Facts, table: pd.DataFrame, operation: str) -> float:
     """The part of all small calls' seconds that changes with what is advised for `operation`: FSDP2
-    gathers and scatters the same modules, anything else is of one operation.
+    gathers and scatters the same modules, anything else is of one operation. A script changes its
+    own calls, not those of the same operation that reduce gradients.
     """
     small = table["small_seconds"]
     alike = small.index == operation
-    if _of_modules(operation) and facts.is_torch_alone and not _are_of_the_script(facts, operation):
+    own = _are_of_the_script(facts, operation)
+    if _of_modules(operation) and facts.is_torch_alone and not own:
         alike |= [_of_modules(str(one)) for one in small.index]
-    return float(small[alike].sum() / small.sum())
+    part = _part_in(facts, operation, "") if own else 1.0
+    return part * float(small[alike].sum() / small.sum())
 
 
 def _of_modules(operation: str) -> bool:

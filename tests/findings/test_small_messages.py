@@ -177,6 +177,22 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
     assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
 
 
+def test_of_a_scripts_own_calls_fewer_save_nothing_of_those_that_reduce_gradients() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.6}
+    each_step = [("all_reduce", 15), ("backward/all_reduce", 5)]
+    rows = [
+        recorded("all_reduce", step, 4096, 0.03) | {"raw": raw}
+        for step in range(1, 11)
+        for raw, many in each_step
+        for _ in range(many)
+    ]
+    found = one(run_of(steps(10, timed) + rows, world_size=2, zero_stage=1), "small-messages")
+    assert [advice.setting for advice in found.advice] == ["these all_reduce calls"]
+    assert found.seconds_per_step == pytest.approx(0.6)
+    assert found.gain is not None
+    assert found.gain[0] == pytest.approx(0.45)
+
+
 def test_barriers_of_values_that_are_logged_in_forward_count(tmp_path: Path) -> None:
     """Lightning's `log(sync_dist=True)` makes a barrier and an all_reduce for each value."""
     writer = Writer.create(tmp_path, header())
