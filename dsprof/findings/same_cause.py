@@ -14,7 +14,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.growth import is_of
 from dsprof.findings.late_ranks import meet_every
-from dsprof.findings.spikes import are_most_of, are_of
+from dsprof.findings.spikes import LOOK, are_most_of, are_of
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
@@ -96,7 +96,9 @@ def _input_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
     if longer and data and _is_of(facts, longer, "data"):
         _keep(by_rule, longer, data, 1.0, facts)
     elif longer and data and not longer.ranks and are_of(facts, "data"):
-        _keep(by_rule, data, longer, 1.0, facts)
+        known = tuple(one for one in longer.advice if one != LOOK)  # why their input is late
+        first = replace(data, advice=known + data.advice)
+        _keep(by_rule, first, longer, 1.0, facts)
 
 
 def _class_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:

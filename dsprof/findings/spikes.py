@@ -60,7 +60,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
     distance = _steps_apart(steps, period(rows))
     stretch = _stretch(steps, rows)
-    rhythm = f", one every {distance:,} steps" if distance else stretch and f", all {stretch},"
+    rhythm = f", one every {distance:,} steps," if distance else stretch and f", all {stretch},"
     computes = not late and _is_of(steps, rows, "compute")
     if computes and are_of_another(facts, steps, rows):
         return [_of_another(facts, seconds, rows, over, rhythm)]
@@ -68,7 +68,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
     begun = bool(stretch) and _are_first(steps, rows)
-    around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (_LOOK,)
+    around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (LOOK,)
     return [
         Finding(
             rule="step-spikes",
@@ -219,7 +219,7 @@ def _between(facts: Facts, price: _Price | None) -> str:
     return " The steps between them have no rate."
 
 
-_LOOK: Final = Advice(
+LOOK: Final = Advice(
     "what happens at these steps",
     "",
     "less often, or beside training",

@@ -203,6 +203,19 @@ def test_where_steps_become_longer_by_something_else_long_updates_stay_a_finding
     assert {"slowdown", "optimizer-bound"} <= set(warned(run_of(rows, world_size=1)))
 
 
+def test_workers_that_start_anew_for_input_that_is_late_in_few_steps_are_advised_first() -> None:
+    few = (21, 41, 61)
+    rows = [config("data_workers", 2), *(metric("data_iterators", step, 1) for step in few)]
+    for step in range(1, 81):
+        took = {"data": 0.01 + 5.0 * (step in few), "forward": 0.95}
+        rows.append(metric("step_seconds", step, sum(took.values())))
+        rows += [phase(name, step, seconds) for name, seconds in took.items()]
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    assert warned(run) == ["data-bound"]
+    advised = ["DataLoader(persistent_workers=...)", "DataLoader(num_workers=...)"]
+    assert settings(one(run, "data-bound"))[:2] == advised
+
+
 def test_memory_that_grows_is_told_before_steps_that_become_much_longer_meanwhile() -> None:
     rows = [
         metric("step_seconds", s, 1.0 if s < 40 else 1.0 + (s - 39) * 0.1) for s in range(1, 61)
