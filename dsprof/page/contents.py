@@ -88,6 +88,7 @@ def contents(run: Run) -> Contents:
         tracks={str(p.number): track(p.steps, p.phases, p.spans) for p in parts},
     )
     page.lines = excerpts(_wanted(page, parts), _lines)
+    page.sources = list(dict.fromkeys([*sources, *page.lines]))  # among them files left out
     page.windows = windows(run.told, run.phases, page.lines)
     page.settings = settled(page.settings, page.lines)
     return page

@@ -77,6 +77,15 @@ def test_a_log_whose_name_is_no_text_has_a_page(tmp_path: Path) -> None:
     assert "lauf-?.log" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_the_proof_that_files_are_of_another_job_leads_to_a_line_of_the_page() -> None:
+    run = load([SAMPLES / "zero3_0.19.8.log", SAMPLES / "straggler_0.19.8.log"], processes=1)
+    (place,) = run.repairs.set_index("name").loc[["other-jobs"], "source"]
+    page = render_page(run)
+    assert place not in set(run.told["source"])
+    assert f'title="{Path(place).name}, line 1"' in page
+    assert 'data-source="-1"' not in page
+
+
 def test_letters_that_turn_the_writing_are_shown_as_escapes() -> None:
     turned = "run\u202egol.txt\u2066"
     run = with_rows(
