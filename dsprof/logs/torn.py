@@ -14,14 +14,13 @@ import numpy as np
 
 from dsprof.events import Kind
 from dsprof.grammar import Pairs, Row
+from dsprof.logs.measures import Groups
 
 #: `text` of rows whose record lost its end: what else it held is unknown.
 CUT_SHORT: Final = "cut short"
 
 _CLOSED: Final = b")]}'\""
 _DECIMALS: Final = re.compile(rb"\s*[-+]?\d{1,60}\.(\d{1,60})")
-
-Groups = tuple[bytes | None, ...]
 
 
 def whole_groups(match: re.Match[bytes], rows: Sequence[Row]) -> Groups | None:
