@@ -122,9 +122,9 @@ def bandwidth(text: str) -> float | None:
     return speed if SLOWEST_LINK <= speed <= FASTEST_LINK else None
 
 
-def _digits(value: float, significant: int = 3) -> str:
-    """`value` with this many significant digits (9.996 is 10.0), and an exponent only for absurdly
-    large numbers.
+def digits(value: float, significant: int = 3, most: int = 4) -> str:
+    """`value` with this many significant digits (9.996 is 10.0), `most` behind the point, and an
+    exponent only for absurdly large numbers.
     """
     if value == 0:
         return "0"
@@ -132,7 +132,7 @@ def _digits(value: float, significant: int = 3) -> str:
         return f"{value:.2e}"
     rounded = abs(value) * (1 + 0.5 * 10**-significant)
     decimals = max(0, significant - 1 - math.floor(math.log10(rounded)))
-    return f"{value:,.{min(decimals, 4)}f}"
+    return f"{value:,.{min(decimals, most)}f}"
 
 
 def format_seconds(seconds: float) -> str:
@@ -151,10 +151,10 @@ def format_seconds(seconds: float) -> str:
         whole = round(seconds)
         return f"{whole // 60} min {whole % 60:02} s"
     if size_ >= 0.9995 or size_ == 0:
-        return f"{_digits(seconds)} s"
+        return f"{digits(seconds)} s"
     if size_ >= 0.9995e-3:
-        return f"{_digits(seconds * 1e3)} ms"
-    return f"{_digits(seconds * 1e6, 2)} µs"
+        return f"{digits(seconds * 1e3)} ms"
+    return f"{digits(seconds * 1e6, 2)} µs"
 
 
 def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
@@ -162,7 +162,7 @@ def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
     while abs(value) >= base and power < len(names) - 1:
         value /= base
         power += 1
-    return f"{_digits(value)} {names[power]}"
+    return f"{digits(value)} {names[power]}"
 
 
 def format_bytes(count: float) -> str:
@@ -186,7 +186,7 @@ def format_count(value: float) -> str:
     if not math.isfinite(value):
         return "unknown"
     if abs(value) < 1e6:
-        return f"{value:,.0f}" if float(value).is_integer() else _digits(value)
+        return f"{value:,.0f}" if float(value).is_integer() else digits(value)
     return _scaled(value / 1e6, 1000, ("M", "B", "T", "P"))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dsprof.charts.figure import TIMES
 from dsprof.text.words import (
     FRAMEWORK,
     PROBLEM,
@@ -25,7 +26,7 @@ from dsprof.text.words import (
     step_of,
     what_if,
 )
-from dsprof.units import format_seconds, format_share, ranges
+from dsprof.units import digits, format_seconds, format_share, ranges
 
 __all__ = [
     "CONFIDENCE",
@@ -66,7 +67,6 @@ CONFIDENCE = {
 }
 
 
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
 _WHOLE = 0.9995  #: what rounds to one whole unit
@@ -74,7 +74,7 @@ _LEAST = 0.00005  #: of a unit: less rounds to 0.0000
 _MOST, _HUNDREDTHS = 4, 2  #: digits behind the point
 
 
-def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = _SECONDS) -> list[str]:
+def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = TIMES) -> list[str]:
     """Numbers of one column in one unit, so that they compare at a glance; – for unknown ones.
 
     One of which no digit would be left is told in its own unit. Where none has more than two
@@ -116,18 +116,10 @@ def _in_unit(
         size, unit = _unit_of(value, units)
     if unit == "B" and value.is_integer():
         return f"{value:,.0f} B"  # as `units.format_bytes` says it
-    return f"{_digits(value / size, 2 if unit == 'µs' else 3, most)} {unit}"
-
-
-def _digits(value: float, significant: int, most: int) -> str:
-    """So many significant digits (9.996 is 10.0), `most` behind the point."""
-    if value == 0:
-        return "0"
-    if abs(value) < _LEAST:
-        return "under 0.0001"
-    rounded = abs(value) * (1 + 0.5 * 10**-significant)
-    decimals = max(0, significant - 1 - math.floor(math.log10(rounded)))
-    return f"{value:,.{min(decimals, most)}f}"
+    number = value / size
+    if 0 < abs(number) < _LEAST:
+        return f"under 0.0001 {unit}"
+    return f"{digits(number, 2 if unit == 'µs' else 3, most)} {unit}"
 
 
 def share(value: Any) -> str:
