@@ -83,9 +83,6 @@ class OpenBlock:
                 if is_open and match.end() == len(text):
                     groups = whole_groups(match, line.rows) or (None,) * len(groups)
                 return (number, (*groups, *self._kept())) if line.rows else None
-        if self.block.json is not None and text.rstrip().endswith(b"{"):
-            self._json, self._length, self._depth = [], 0, 0
-            return self._collect(text[text.index(b"{") :])
         self.miss()
         return None
 
@@ -116,7 +113,7 @@ class OpenBlock:
         if self._depth > 0 or self.done:
             return None
         whole = b"\n".join(self._json)
-        self._json, self._length, self._depth = None, 0, 0
+        self._json = None
         self.missed = 0
         whole = _INFINITE.sub(rb"\1Infinity", whole[: whole.rfind(b"}") + 1])
         return (len(self.block.lines), (whole,)) if _is_json(whole) else None

@@ -71,3 +71,13 @@ def test_the_settings_of_accelerate_are_read_although_a_number_is_infinite() -> 
     )
     (row,) = rows(text, name="ds_config")
     assert json.loads(row["text"])["train_batch_size"] == 48
+
+
+def test_an_object_that_is_printed_behind_the_settings_is_none_of_them() -> None:
+    text = (
+        b"[2025-07-03 13:32:40,450] [INFO] [config.py:911:print_user_config]   json = {\n"
+        b'    "gradient_clipping": 1.0\n}\n'
+        b'Model config GPT2Config {\n  "gradient_clipping": 7.0,\n  "vocab_size": 50257\n}\n'
+    )
+    (row,) = rows(text, name="ds_config")
+    assert json.loads(row["text"]) == {"gradient_clipping": 1.0}
