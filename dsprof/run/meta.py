@@ -54,6 +54,7 @@ _DIALECTS: Final = {
     "fms": "fms",
     "prime-rl": "prime-rl",
     "instructlab": "instructlab",
+    "weathergenerator": "weathergenerator",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {

@@ -94,6 +94,7 @@ FRAMEWORK: Final = {
     "megatron-swift": "Megatron-SWIFT",
     "arctic-training": "ArcticTraining",
     "instructlab": "InstructLab",
+    "weathergenerator": "WeatherGenerator",
     "sagemaker": "FSDP, SageMaker's (by its log lines)",
 }
 
