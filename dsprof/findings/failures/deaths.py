@@ -51,6 +51,15 @@ _CRASHES: Final = ("SIGSEGV", "SIGFPE", "SIGILL")  #: behind which nobody says w
 _OF_STACK: Final = Advice(
     "PYTHONFAULTHANDLER", "", "1, for one run", "a crash then prints where each thread stood"
 )
+_OF_LAUNCHER: Final = re.compile(r"exits with return code|exitcode ")  #: DeepSpeed's, torchrun's
+_ERRORS: Final = 126  #: exit codes up to here are a program's own
+_OF_TRACEBACK: Final = Advice(
+    "deepspeed --enable_each_rank_log, torchrun --log-dir --tee 3",
+    "",
+    "a folder, for one run",
+    "each rank's own output shows its traceback, which this source lacks: the launcher only says "
+    "how the process ended",
+)
 _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 
 
@@ -69,6 +78,12 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     signal = signal_of(row) or signal_behind(row) or ""
     place, came_from = crashed_in(facts, int(row["segment"])) if signal else ("", "")
     kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
+    advice = (
+        *not_yet_debugged(facts, cures(kind, text)),
+        *against_missing(row),
+        *((_OF_STACK,) if signal in _CRASHES and not place else ()),
+        *(for_host_memory(facts) if signal == "SIGKILL" else ()),
+    )
     return [
         Finding(
             rule="rank-died",
@@ -95,10 +110,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + (
                 () if missing is None else (row_evidence(missing, f"{missing['text']}: not found"),)
             ),
-            advice=not_yet_debugged(facts, cures(kind, text))
-            + against_missing(row)
-            + ((_OF_STACK,) if signal in _CRASHES and not place else ())
-            + (for_host_memory(facts) if signal == "SIGKILL" else ()),
+            advice=advice or ((_OF_TRACEBACK,) if _is_unsaid(row) else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )
     ]
@@ -162,6 +174,12 @@ def _said_of_checkpoint(facts: Facts, row: pd.Series[Any]) -> str:
         return ""
     path = quoted(missed.iloc[-1]["text"], 200)
     return f" DeepSpeed had found no checkpoint to load before it: there is no {path}."
+
+
+def _is_unsaid(row: pd.Series[Any]) -> bool:
+    """Whether all that a launcher tells of a process is the code that it ended with, its own."""
+    ended = row["kind"] in ("exit", "root-cause") and pd.notna(row["value"])
+    return bool(ended and 0 < row["value"] <= _ERRORS and _OF_LAUNCHER.match(str(row["text"])))
 
 
 def _message(row: pd.Series[Any], text: str) -> str:

@@ -661,3 +661,22 @@ def test_a_checkpoint_that_was_not_there_is_told_of_what_failed_behind_it() -> N
     step = "[2026-03-02 10:13:15,570] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, "
     step += "lr=[1e-05], mom=[(0.9, 0.95)]\n"
     assert told not in one(run_of_text(missed, step, failed), "rank-died").summary
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "advised"),
+    [
+        ("exits with return code = 1", 1.0, True),
+        ("exitcode 2", 2.0, True),
+        ("exits with return code = 247", 247.0, False),
+        ("the script's words", 1.0, False),
+    ],
+)
+def test_of_a_process_that_only_its_launcher_tells_of_its_own_output_is_asked_for(
+    text: str, value: float, *, advised: bool
+) -> None:
+    found = one(run_of([problem("exit", text, value=value)]), "rank-died")
+    asked = [
+        advice.setting for advice in found.advice if "--enable_each_rank_log" in advice.setting
+    ]
+    assert bool(asked) is advised
