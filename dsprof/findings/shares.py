@@ -17,10 +17,11 @@ from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promis
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.generation import generation_bound
 from dsprof.findings.host_bound import host_bound
+from dsprof.findings.late_replica import late_replica
 from dsprof.findings.places import Place, look_at, place_of
 from dsprof.findings.proofs import called
 from dsprof.findings.spikes import without_spikes
-from dsprof.findings.stages import hidden_input, late_input
+from dsprof.findings.stages import cost_of_inputs, hidden_input, late_input
 from dsprof.findings.thresholds import (
     COMPUTE_BOUND,
     DATA_CRITICAL,
@@ -73,7 +74,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
             ),
         ),
         beside=beside,
-        later=_HIDDEN if beside < 0 else _LATER if stage is None else _STAGES.format(stage[0]),
+        later=_later(facts, beside, stage),
     )
     if isinstance(found, str) or not found:
         return found
@@ -89,17 +90,32 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
 _STAGES: Final = " For {{}} more a step, the other stages wait for that of stage {}."
+_STAGES_ALIKE: Final = " For {} more a step, stages wait for each other's."
 _HIDDEN: Final = " {} of it cost nothing: a slower stage works longer anyway."
 _READY: Final = "batches were always ready"
+
+
+def _later(facts: Facts, beside: float, stage: tuple[int, float] | None) -> str:
+    """What is to say of such seconds, which are told with it."""
+    if beside < 0:
+        return _HIDDEN
+    if stage is not None:
+        return _STAGES.format(stage[0])
+    return _STAGES_ALIKE if facts.is_pipeline else _LATER
 
 
 def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
     """What ranks wait for the input of others, beyond the mean rank's wait for its own; less than 0
     where that costs a pipeline nothing.
     """
-    if stage is None:
-        return input_seconds(facts) - hidden_input(facts)
-    return max(0.0, stage[1] - (facts.seconds_of("data") or 0.0))
+    own = facts.seconds_of("data") or 0.0
+    if stage is not None:
+        return max(0.0, stage[1] - own)
+    # what is late on a single rank of a stage is that rank's
+    of_stages = None if late_replica(facts) else cost_of_inputs(facts)
+    if of_stages is not None:
+        return of_stages - own
+    return input_seconds(facts) - hidden_input(facts)
 
 
 #: Part of what a step waits up to some step, below which it hardly does any later.

@@ -68,6 +68,17 @@ def _cost_of_input(facts: Facts, stage: int, seconds: float) -> float:
     return seconds_of(facts, work) - seconds_of(facts, replace(work, forwards=forwards))
 
 
+def cost_of_inputs(facts: Facts) -> float | None:
+    """Seconds per step by which one would be quicker if no stage had to load; None unless every
+    stage is recorded and the schedule is known.
+    """
+    work, loads = work_of(facts), by_stage(facts, Class.DATA)
+    if work is None or loads is None or (facts.layout.chunks or 1) > 1:
+        return None
+    ready = replace(work, forwards=work.forwards - loads)
+    return seconds_of(facts, work) - seconds_of(facts, ready)
+
+
 def hidden_input(facts: Facts) -> float:
     """Seconds per step, mean over the stages, of input that costs nothing: a stage that works less
     than the slowest one would wait for it otherwise, but for that of its first micro-batch, which

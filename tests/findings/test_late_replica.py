@@ -240,3 +240,18 @@ def test_late_input_of_a_stage_costs_what_the_schedule_has_not_time_for(
     gain = one(late, "data-bound").gain
     assert gain is not None
     assert gain[1] == pytest.approx(longer - seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+@pytest.mark.parametrize("loads", [[20.0, 0.0, 0.0, 40.0], [40.0] * 4, [32.0, 0.0, 0.0, 32.0]])
+def test_input_that_no_single_stage_waits_for_costs_what_a_step_without_it_is_quicker_by(
+    loads: list[float], micro_batches: int, tmp_path: Path
+) -> None:
+    late = pipeline(tmp_path / "late", [0] * 4, micro_batches, loads=loads)
+    usual = pipeline(tmp_path / "usual", [0] * 4, micro_batches)
+    longer, seconds = (run.judged[0].step_seconds for run in (late, usual))
+    assert longer is not None
+    assert seconds is not None
+    found = one(late, "data-bound")
+    if "input data of stage" not in found.title:
+        assert found.seconds_per_step == pytest.approx(longer - seconds, rel=0.02)
