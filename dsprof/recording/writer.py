@@ -333,7 +333,7 @@ class Writer:
 
     def _flush(self) -> None:
         self.flushed_ns = now = time.perf_counter_ns()
-        if now - self._clock_ns > CLOCK_EVERY:
+        if now - self._clock_ns > CLOCK_EVERY and not self._is_to_close:  # which reads them, too
             self._clock_ns = now
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
         # Names are taken last and written first, so that they precede every row that uses them.
@@ -351,7 +351,7 @@ class Writer:
         except BaseException:  # including Ctrl-C in the middle
             self._texts = self._defined[:]  # some of them may be among the lost rows
             raise
-        if self.ring.is_full(step_ended=bool(steps)):
+        if not self._is_to_close and self.ring.is_full(step_ended=bool(steps)):  # END is the last
             self.ring.turn(b"".join(self._defined))
 
     def close(self) -> None:

@@ -115,6 +115,20 @@ def test_a_ring_that_turns_holds_no_file_that_it_is_done_with(tmp_path: Path) ->
     writer.close()
 
 
+def test_nothing_follows_the_end_however_long_ago_the_clocks_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a job that evaluates for a minute behind its last step, and whose part is full."""
+    for many in range(40, 80):  # the last step may be the one that fills the part
+        writer = Writer.create(tmp_path / str(many), header(), keep_bytes=KEEP)
+        write_steps(writer, 1, many)
+        writer.step(many + 1, 0, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr("dsprof.recording.writer.CLOCK_EVERY", -1)
+            writer.close()
+        assert writer.path.read_bytes()[-ROW] == RowKind.END
+
+
 def test_a_follower_sees_every_span_although_the_ring_turns(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header(), keep_bytes=KEEP)
     recordings = Recordings([tmp_path])
