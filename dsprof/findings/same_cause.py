@@ -14,7 +14,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.growth import is_of
 from dsprof.findings.late_ranks import meet_every
-from dsprof.findings.spikes import LOOK, are_most_of, are_of
+from dsprof.findings.spikes import LOOK, are_most_of, are_of, keep_time
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
@@ -159,8 +159,16 @@ def _short_of_cpu(by_rule: dict[str, Finding], facts: Facts) -> None:
         _keep(by_rule, late, short, 1.0, facts)
     for rule in ("step-spikes", "slowdown"):
         short, longer = by_rule["cpu-contention"], by_rule.get(rule)
-        if longer:
+        if longer and _may_wait(facts, longer, short):
             _keep(by_rule, short, replace(longer, advice=()), 1.0, facts, why=_MAY_BE)
+
+
+def _may_wait(facts: Facts, longer: Finding, short: Finding) -> bool:
+    """Whether steps may be longer because ranks wait for a CPU: others who take it keep to no
+    interval of steps, and a rank that has its CPU is late for another reason."""
+    if longer.rule == "step-spikes" and keep_time(facts):
+        return False
+    return set(longer.ranks) <= set(short.ranks)
 
 
 def _compared(facts: Facts) -> int:

@@ -298,6 +298,11 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
 
 
+def keep_time(facts: Facts) -> bool:
+    """Whether the steps that stick out keep to an interval."""
+    return period(_sticking_out(facts)[1]) is not None
+
+
 def are_of(facts: Facts, name: str) -> bool:
     """Whether what is longer in the steps that stick out is of that class."""
     return _is_of(facts.series, _sticking_out(facts)[1], name)

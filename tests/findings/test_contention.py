@@ -213,12 +213,19 @@ def test_a_log_does_not_tell_it() -> None:
     )
 
 
+_AT_TIMES = {3, 4, 9, 17, 19, 26, 33, 34, 41, 50, 52, 61, 67, 68, 77}
+
+
 @pytest.mark.parametrize(
-    ("rule", "is_long"),
-    [("step-spikes", lambda step: step % 4 == 0), ("slowdown", lambda step: step > 50)],
+    ("rule", "is_long", "is_note"),
+    [
+        ("step-spikes", lambda step: step in _AT_TIMES, True),
+        ("step-spikes", lambda step: step % 4 == 0, False),  # what others do keeps to no interval
+        ("slowdown", lambda step: step > 50, True),
+    ],
 )
 def test_steps_that_are_longer_by_no_more_than_ranks_wait_for_a_cpu_are_a_note(
-    tmp_path: Path, rule: str, is_long: Callable[[int], bool]
+    tmp_path: Path, rule: str, is_long: Callable[[int], bool], is_note: bool
 ) -> None:
     """Some steps take twice as long; ranks wait for half of the time."""
     writer = Writer.create(tmp_path, header(0, world=1, config={"accelerator": "cpu"}))
@@ -235,5 +242,32 @@ def test_steps_that_are_longer_by_no_more_than_ranks_wait_for_a_cpu_are_a_note(
     run = load(tmp_path)
     assert run.findings[0].rule == "cpu-contention"
     longer = one(run, rule)
-    assert longer.severity is Severity.INFO
-    assert "Ranks wait for a CPU as long (cpu-contention): that may be all of it." in longer.summary
+    assert (longer.severity is Severity.INFO) is is_note
+    said = "Ranks wait for a CPU as long (cpu-contention): that may be all of it."
+    assert (said in longer.summary) is is_note
+
+
+def test_steps_in_which_a_rank_is_late_that_has_its_cpu_are_a_finding(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        told = {"accelerator": "cpu"}
+        writer = Writer.create(tmp_path, header(rank, world=2, config=told))
+        forward, waited = writer.name("forward", 0, "compute"), writer.name("cpu_wait")
+        meet = writer.name("all_reduce")
+        at = MS
+        for step in range(1, 81):
+            late = (200 if step in _AT_TIMES else 0) * MS
+            own = at + 100 * MS + late * rank
+            ends = at + 100 * MS + late + MS
+            writer.span(forward, at, own, step)
+            writer.collective(meet, 0, own, own, ends - own, step, size=1 << 20)
+            writer.step(step, at, ends, CLASSES, 1)
+            if not rank:
+                writer.metric(waited, (ends - MS) * 0.4e-9, unit=Unit.SECONDS, at_ns=ends)
+            writer.flush()
+            at = ends
+        writer.close()
+    run = load(tmp_path)
+    assert one(run, "cpu-contention").ranks == (0,)
+    found = one(run, "step-spikes")
+    assert found.ranks == (1,)
+    assert found.severity is not Severity.INFO
