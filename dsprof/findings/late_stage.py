@@ -19,6 +19,7 @@ from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import Numbers
 from dsprof.units import format_ranks, format_seconds, format_share
 
+_STEADY: Final = 0.75  # part of what it is in the median step, from which on it is so in each
 _WORTH_SAYING: Final = 0.1  # of what a stage is longer between steps
 
 
@@ -28,7 +29,9 @@ class LateStage:
 
     Attributes:
         seconds: per step that this costs, at least.
-        more: seconds per step that it takes longer than any other outside of all phases.
+        more: seconds per step that it takes longer than any other outside of all phases, in the
+            median step.
+        often: the mean of that as a part of it: less than 1 where it is not late in all steps.
         place: where most of that lies, between two steps.
     """
 
@@ -36,7 +39,13 @@ class LateStage:
     ranks: tuple[int, ...]
     seconds: float
     more: float
+    often: float
     place: Place
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it is late in about all steps."""
+        return self.often >= _STEADY
 
 
 @once
@@ -61,8 +70,18 @@ def late_stage(facts: Facts) -> LateStage | None:
     if place is None or not place.between_steps:
         return None
     waited = float(np.delete(waits, late, axis=0).min())
-    seconds = min(_cost(facts, work, late, min(place.share * more, most)), waited)
-    return None if _below(facts, seconds) else LateStage(late, ranks, seconds, more, place)
+    often = _often(facts, late, more)
+    seconds = min(_cost(facts, work, late, min(place.share * more, most)) * often, waited)
+    return None if _below(facts, seconds) else LateStage(late, ranks, seconds, more, often, place)
+
+
+def _often(facts: Facts, late: int, more: float) -> float:
+    """What a stage takes longer outside of all phases in the mean, as a part of the median; 1 at
+    most, because a mean holds what only some steps have to do."""
+    assert facts.rest is not None  # `work_of` has looked
+    rest = facts.rest.mean().clip(lower=0.0).sort_index().to_numpy(float)
+    mean = _beyond(rest.reshape(facts.layout.stages or 1, -1), late)
+    return min(1.0, max(0.0, mean / more))
 
 
 def _cost(facts: Facts, work: Work, late: int, seconds: float) -> float:
@@ -94,7 +113,7 @@ def found_late(facts: Facts) -> list[Finding]:
     who, share = format_ranks(late.ranks), _share(facts, late.seconds)
     waiting = pipeline_phases(facts.phases_of("wait"))
     free = ""
-    if late.more - late.seconds > _WORTH_SAYING * late.more:
+    if late.more * late.often - late.seconds > _WORTH_SAYING * late.more:
         free = (
             " The rest costs nothing: its first input comes no earlier, or others work meanwhile."
         )
@@ -102,12 +121,12 @@ def found_late(facts: Facts) -> list[Finding]:
         Finding(
             rule="straggler-rank",
             severity=severity,
-            title=f"The others wait for stage {late.stage} ({who}) at the beginning of each step, "
-            f"{format_share(share)} of it",
+            title=f"The others wait for stage {late.stage} ({who}) at the beginning of "
+            + (f"each step, {format_share(share)} of it" if late.is_steady else _some(share)),
             summary=f"All {facts.layout.stages} stages are recorded. Outside of all phases, stage "
             f"{late.stage} takes {format_seconds(late.more)} more than any other in a median step, "
-            f"{late.place.much} of that {late.place.words}. It begins its first micro-batch later "
-            f"by that, and {format_seconds(late.seconds)} per step the others wait for it.{free} "
+            f"{_in_the_mean(late)}{late.place.much} of that {late.place.words}. It begins "
+            f"its first micro-batch later by that, and {format_seconds(late.seconds)} per step the others wait for it.{free} "
             "What the script does between the recorded phases has no time of its own. Medium "
             "confidence: the wait is reckoned from sums of each stage, not from single moments.",
             share=share,
@@ -120,6 +139,16 @@ def found_late(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _some(share: float) -> str:
+    return f"steps, {format_share(share)} of the time"
+
+
+def _in_the_mean(late: LateStage) -> str:
+    if late.is_steady:
+        return ""
+    return f"{format_seconds(late.often * late.more)} in the mean of all steps, "
 
 
 def _beyond(seconds: Numbers, stage: int) -> float:

@@ -47,15 +47,16 @@ def pipeline(
     updates: Sequence[float] = (),
     each: int = 1,
     since: int = 1,
+    until: int = 30,
     loads: Sequence[float] = (),
     *,
     clips: bool = False,
 ) -> Run:
     """A pipeline that runs one forward, then one backward; the ranks of a stage then reduce their
     gradients, all of them meet in the optimizer if it `clips`, update and meet, and each pauses
-    that many ms before the next step, or before each one of `every`, from step `since` on. What it
-    `loads` are that many ms per step of its forwards. A stage has `each` ranks, which follow each
-    other.
+    that many ms before the next step, or before each one of `every`, from step `since` on, to step
+    `until`. What it `loads` are that many ms per step of its forwards. A stage has `each` ranks,
+    which follow each other.
     """
     world = len(pauses)
     ranks = [Stage(folder, rank, world, micro_batches, each) for rank in range(world)]
@@ -63,7 +64,7 @@ def pipeline(
     inputs = [round(ms * MS / micro_batches) for ms in loads or [0.0] * world]
     for step in range(1, 31):
         for one, pause in zip(ranks, pauses, strict=True):
-            one.at += round(pause * MS) if step >= since and step % every == 0 else 0
+            one.at += round(pause * MS) if since <= step <= until and step % every == 0 else 0
         for replica in range(each):
             mine = slice(replica, world, each)
             _train(ranks[mine], lengths[mine], inputs[mine], micro_batches, step)

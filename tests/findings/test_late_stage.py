@@ -32,6 +32,19 @@ def test_what_stage_0_does_between_steps_costs_all_of_it(tmp_path: Path) -> None
     assert found.advice[0].to == "a minute of rank 0"
 
 
+def test_what_stage_0_does_in_some_of_the_steps_costs_what_it_is_in_the_mean(
+    tmp_path: Path,
+) -> None:
+    found = late(pipeline(tmp_path, (40, 0, 0), until=18))  # 17 of the 29 that are judged
+    assert found is not None
+    assert found.seconds_per_step == pytest.approx(0.040 * 17 / 29, rel=0.02)
+    assert found.title.startswith(
+        "The others wait for stage 0 (rank 0) at the beginning of steps, "
+    )
+    assert found.title.endswith(" of the time")
+    assert "40.0 ms more than any other in a median step, 23.4 ms in the mean" in found.summary
+
+
 def test_of_a_later_stage_only_what_its_first_input_waits_for_it_costs(tmp_path: Path) -> None:
     """It comes after two forwards."""
     found = late(pipeline(tmp_path, (0, 0, 40)))
