@@ -126,7 +126,8 @@ def found_late(facts: Facts) -> list[Finding]:
             summary=f"All {facts.layout.stages} stages are recorded. Outside of all phases, stage "
             f"{late.stage} takes {format_seconds(late.more)} more than any other in a median step, "
             f"{_in_the_mean(late)}{late.place.much} of that {late.place.words}. It begins "
-            f"its first micro-batch later by that, and {format_seconds(late.seconds)} per step the others wait for it.{free} "
+            f"its first micro-batch later by that, and {format_seconds(late.seconds)} per step the "
+            f"others wait for it.{free} "
             "What the script does between the recorded phases has no time of its own. Medium "
             "confidence: the wait is reckoned from sums of each stage, not from single moments.",
             share=share,

@@ -57,6 +57,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     severity = _severity(price)
     if severity is None:
         return []
+    if _warm_up(steps, rows):
+        severity = Severity.INFO
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
     distance = _steps_apart(steps, period(rows))
     stretch = _stretch(steps, rows)
@@ -67,7 +69,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
-    begun = bool(stretch) and _are_first(steps, rows)
+    begun = _warm_up(steps, rows) or (bool(stretch) and _are_first(steps, rows))
     around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (LOOK,)
     return [
         Finding(
@@ -384,6 +386,12 @@ def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
 def _are_first(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
     """Whether they are the first steps that the job trains, not only those of an excerpt."""
     return not rows[0] and bool(steps["step"].iloc[0] <= _FIRST)
+
+
+def _warm_up(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
+    """Whether they are nothing but a few of the job's first steps: what these cost, a longer run
+    hardly notices."""
+    return len(rows) == rows[-1] + 1 and bool(steps["step"].iloc[rows[-1]] <= _FIRST)
 
 
 #: A step up to which it is one of the job's first ones: earlier ones may not be shown, or judged.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -99,6 +100,19 @@ def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(gro
     advice = one(run_of(rows, world_size=1), "step-spikes").advice
     assert (advice[0].setting == "lengths of the batches") == (grows == "forward")
     assert advice[-1].setting == "what happens at these steps"
+
+
+@pytest.mark.parametrize(
+    ("slow", "is_note"),
+    [((1, 2, 3), True), ((1, 2, 3, 4, 5, 6), True), ((3, 4), False), ((1, 2, 25), False)],
+)
+def test_a_few_first_steps_that_warm_up_are_a_note(slow: tuple[int, ...], is_note: bool) -> None:
+    """Of them the first is left out, as always."""
+    run = run_with(np.array([2.0 if step in slow else 1.0 for step in range(1, 31)]))
+    found = one(run, "step-spikes")
+    assert (found.severity is Severity.INFO) is is_note
+    assert ("the longer the run, the less of it they cost" in found.summary) is is_note
+    assert (found.advice[0].setting == "what only the first steps do") is is_note
 
 
 def asked(folder: Path, extra: int, *, longer: int) -> Run:
