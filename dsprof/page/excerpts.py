@@ -25,9 +25,9 @@ class Wanted:
     seen: set[tuple[str, int]] = field(default_factory=set)
     left: int = BUDGET
 
-    def ask(self, place: Place | None, last: int | None = None, context: int = CONTEXT) -> None:
+    def ask(self, place: Place, last: int | None = None, context: int = CONTEXT) -> None:
         """Wants a line (or the lines up to `last`) and its neighbours, while there is room."""
-        if place is None or self.left <= 0:
+        if self.left <= 0:
             return
         end = max(place.line, last or place.line)
         for number in range(max(1, place.line - context), end + context + 1):
