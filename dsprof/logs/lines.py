@@ -40,9 +40,8 @@ class Lines:
 
     def give_back(self, data: bytes) -> None:
         """Puts the end of a piece back: a record that the cut went through."""
-        if data:
-            self._held.insert(0, data)
-            self._length += len(data)
+        self._held.insert(0, data)
+        self._length += len(data)
 
     def take(self) -> bytes:
         """Everything held back."""
