@@ -11,6 +11,7 @@ from dsprof.grammar import Grammar
 from dsprof.grammar.load import load_files
 
 PATTERN = '[[pattern]]\nname = "step"\nregex = "loss=(?P<loss>.)"\n'
+ROW = PATTERN + 'needle = "loss"\nrows = [{ kind = "metric", name = "loss", value = "{loss}" }]'
 
 
 def load(folder: Path, text: str) -> Grammar:
@@ -57,6 +58,8 @@ def test_a_value_of_a_wrong_type_is_a_fault_of_the_file_and_no_bug(
         ('[[timers]]\nname = "x"\nall = ["a"]\nsums = "day"', "sums or place is unknown"),
         ('[[timers]]\nname = "x"\nall = ["a"]\ntree = { a = "work" }', "class 'work'"),
         ("[[sample]]", "has no line"),
+        (PATTERN + 'needle = "loss"\nrows = [{ kind = "metric" }]', "needs a kind and a name"),
+        (ROW.replace("{loss}", "{loss} km"), "unit 'km' in '{loss} km' is unknown"),
         ("[[sampel]]", "unknown key 'sampel'"),
         ("a = [", "is not valid TOML"),
     ],

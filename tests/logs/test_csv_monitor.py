@@ -101,6 +101,12 @@ def test_a_folder_without_logs_says_so(tmp_path: Path) -> None:
         logs.read([tmp_path])
 
 
+def test_a_monitor_that_has_not_written_a_number_adds_none_to_the_log(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [])
+    (tmp_path / "run.log").write_text("step=1, skipped=0, lr=[0.1], mom=[0.9]\n")
+    assert logs.read([tmp_path]).events.equals(logs.read([tmp_path / "run.log"]).events)
+
+
 def test_lines_of_the_monitor_are_counted_as_read(tmp_path: Path) -> None:
     _write(tmp_path / "job", "lr", [(64, 0.1), (128, 0.2)])
     _write(tmp_path / "job", "train_loss", [(64, 1.5)])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsprof import grammar
 from dsprof.grammar import Pairs
 from dsprof.logs import pairs as module
 from dsprof.logs.measures import numbers_of
@@ -154,3 +155,25 @@ def test_a_key_that_is_not_listed_is_named_as_the_pattern_says(tmp_path: Path) -
     )
     events = load(log).events
     assert set(events["name"]) == {"eval_loss", "eval_sop loss value"}
+
+
+OWN = """
+[[pattern]]
+name = "mine"
+needle = "[mine] "
+place = "own"
+[pattern.pairs]
+separator = "|"
+assign = ":"
+[pattern.keys]
+phase = "metric stage text"
+held = "memory allocated size"
+"""
+
+
+def test_the_words_of_a_key_are_kept_where_its_unit_is_text(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(OWN)
+    (tmp_path / "run.log").write_text("[mine] loss: 1.5 | phase: warm up | held: N/A\n")
+    run = load(tmp_path / "run.log", grammar=grammar.load([tmp_path]))
+    assert run.events["name"].tolist() == ["loss", "stage"]
+    assert run.events["text"].tolist()[1] == "warm up"
