@@ -60,7 +60,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     if _warm_up(steps, rows):
         severity = Severity.INFO
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
-    distance = _steps_apart(steps, period(rows))
+    distance = _steps_apart(steps, _period(rows))
     stretch = _stretch(steps, rows)
     rhythm = f", one every {distance:,} steps," if distance else stretch and f", all {stretch},"
     computes = not late and _is_of(steps, rows, "compute")
@@ -302,7 +302,7 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
 
 def keep_time(facts: Facts) -> bool:
     """Whether the steps that stick out keep to an interval."""
-    return period(_sticking_out(facts)[1]) is not None
+    return _period(_sticking_out(facts)[1]) is not None
 
 
 def are_of(facts: Facts, name: str) -> bool:
@@ -372,6 +372,12 @@ def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> st
 def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
     """Rows as optimizer steps: a row may be a window of several."""
     return None if rows is None else rows * int(steps["step"].diff().median())
+
+
+def _period(rows: npt.NDArray[np.intp]) -> int | None:
+    """Of all of them, else of those behind the first rows of all, which may only warm up."""
+    behind = rows[rows != np.arange(len(rows))]
+    return period(rows) or period(behind)
 
 
 def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:

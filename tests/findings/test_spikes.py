@@ -115,6 +115,13 @@ def test_a_few_first_steps_that_warm_up_are_a_note(slow: tuple[int, ...], is_not
     assert (found.advice[0].setting == "what only the first steps do") is is_note
 
 
+def test_first_steps_that_warm_up_hide_no_interval_of_the_others() -> None:
+    seconds = np.ones(41)
+    seconds[:3] = 2.0  # steps 1 to 3, the first of which is left out
+    seconds[4::5] = 3.0
+    assert "one every 5 steps" in one(run_with(seconds), "step-spikes").title
+
+
 def asked(folder: Path, extra: int, *, longer: int) -> Run:
     """A recording of steps of 60 ms; each tenth has so many more forwards, all longer by some."""
     writer = Writer.create(folder, header())
