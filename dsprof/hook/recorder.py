@@ -22,7 +22,7 @@ from dsprof.hook.guard import Guard, say
 from dsprof.hook.header import header_of
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import Ended, Frame, Timeline, Track
+from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
 
 FOLDER: Final = "dsprof-run"
@@ -167,18 +167,19 @@ class Recorder:
         self, path: str, class_: Class, look: Call | None = None
     ) -> Callable[[Call], Call]:
         """A decorator that records calls as phase `path`, unless they are made inside another
-        phase; `look` gets the arguments of those that are.
+        phase; `look` gets the arguments of those that are, and of those in a phase of data: a
+        pipeline loads in an instruction of its own.
         """
         timeline = self.timeline
         phase = timeline.phase(path, class_)
 
         def begin(args: Any, _: Any) -> Frame | None:
-            track = timeline.current
-            if track is None or timeline.stack or timeline.is_elsewhere():
+            track, stack = timeline.current, timeline.stack
+            if track is None or timeline.is_elsewhere():
                 return None
-            if look is not None:
+            if look is not None and (not stack or stack[-1].phase.class_ == DATA):
                 look(*args)
-            return timeline.enter(track, phase)
+            return None if stack else timeline.enter(track, phase)
 
         return lambda raw: self.guard.around(raw, begin, timeline.leave)
 

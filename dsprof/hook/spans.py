@@ -21,6 +21,7 @@ from dsprof.recording.layout import OVER, PHASE, SINCE, UNKNOWN
 CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
+DATA: Final = CLASSES.index(Class.DATA)
 PATIENCE: Final = 1_000_000_000  # ns; rows are written this often during a step that does not end
 MOST_MICROS: Final = (1 << 15) - 1  # the largest micro-batch number that fits into a row
 MOST_TRACKS: Final = 256

@@ -35,6 +35,13 @@ def test_every_instruction_of_a_stage_is_a_phase(rows: list[Rows]) -> None:
     assert last.items() >= (both | {"pipe_recv_input": every, "pipe_send_grad": every}).items()
 
 
+def test_workers_that_make_batches_are_counted_in_the_instruction_that_loads(
+    rows: list[Rows],
+) -> None:
+    """DeepSpeed starts two for each loader that it makes."""
+    assert [rank.config["data_workers"] for rank in rows] == [2, 2]
+
+
 @pytest.mark.usefixtures("results")
 def test_an_evaluation_is_a_phase_as_a_whole_and_trains_nothing(out: Path) -> None:
     for rank in folder(out / "evaluated"):
