@@ -10,6 +10,8 @@ import numpy as np
 from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
+from dsprof.events import Class
+from dsprof.findings.anew import loading
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, once
 from dsprof.findings.finding import Advice, Evidence
@@ -104,9 +106,12 @@ _GPUS: Final = ("a throttled or other GPU, ", "slower or throttled GPUs, ")
 
 
 def own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice, ...]:
-    """How to see what a late rank does where a recording has no phase: that is the script's own
-    code.
+    """Batches made ahead, if it waits for its own; how to see what a late rank does where a
+    recording has no phase: that is the script's own code.
     """
+    compared = facts.compared
+    if (compared["class"].eq(Class.DATA) & compared["name"].eq(late.phase)).any():
+        return (loading(facts),)
     if late.phase or not facts.run.is_recording:
         return ()
     return (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -133,7 +133,24 @@ class _Active:
         self.search: Handle | None = None
         self.before: _Before | None = None
         self.has_recorded = False
-        self.attaching = threading.RLock()  # two threads may, each to what it trains
+        self.lock = threading.RLock()  # two threads may attach, each to what it trains
+        self.under_way = 0  # calls that attach
+        self.is_to_end = False  # once none of them is
+
+    @contextmanager
+    def attaching(self) -> Iterator[None]:
+        """What is asked to end meanwhile ends afterwards, whole: `dsprof attach --stop` may ask
+        between any two instructions of the thread that attaches.
+        """
+        with self.lock:
+            before, self.under_way = self.under_way, self.under_way + 1
+            try:
+                yield
+            finally:
+                self.under_way = before
+        if self.is_to_end and not self.under_way:
+            self.is_to_end = False
+            detach_all()
 
     def known(self, target: Any) -> Handle | None:
         if target is None:
@@ -204,7 +221,7 @@ def _handle(target: Any, optimizer: Any, step: int, out: str | os.PathLike[str] 
     may come and go then.
     """
     guard = Guard("attaching")
-    with _active.attaching:
+    with _active.attaching():
         if out is not None:
             guard(_ask)(out)
         known = _active.known(target)
@@ -252,18 +269,19 @@ def _begin_anew(out: Path) -> None:
 
     Models without an engine keep counting their steps.
     """
-    recorder, handles = _active.recorder, _active.handles[:]
-    models = [parts for parts in recorder.models.values() if parts.model() is not None]
-    steps = {id(parts.model()): parts.track.step for parts in models}
-    for handle in handles:
-        handle.patches.undo()
-    recorder.close()
-    _active.recorder, _active.handles, _active.before = None, [], None
-    guard = Guard("attaching again")
-    for handle in handles:
-        target = handle.target()
-        if target is not None:
-            guard(_attach)(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
+    with _active.attaching():
+        recorder, handles = _active.recorder, _active.handles[:]
+        models = [parts for parts in recorder.models.values() if parts.model() is not None]
+        steps = {id(parts.model()): parts.track.step for parts in models}
+        for handle in handles:
+            handle.patches.undo()
+        recorder.close()
+        _active.recorder, _active.handles, _active.before = None, [], None
+        guard = Guard("attaching again")
+        for handle in handles:
+            target = handle.target()
+            if target is not None:
+                guard(_attach)(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
 
 
 def _search(handle: Handle) -> None:
@@ -275,8 +293,9 @@ def _search(handle: Handle) -> None:
     def attached(target: Any, optimizer: Any, begins: bool) -> None:
         if _active.known(target) is None:  # else it is detached by whoever attached to it
             found.append(_handle(target, optimizer, handle.step + 1, handle.out))
-            if begins and found[-1].target() is target:
-                timeline = _active.recorder.timeline
+            recorder = _active.recorder
+            if begins and recorder and _active.known(target) is found[-1]:
+                timeline = recorder.timeline
                 if not timeline.tracks[-1].begin:  # else it has taken over a track
                     timeline.begin(timeline.tracks[-1])
 
@@ -343,7 +362,12 @@ def joined(undo: Callable[[], None], mine: str, all_: Sequence[str]) -> None:
 
 
 def detach_all() -> bool:
-    """End every recording and search of this process; whether there was one."""
+    """End every recording and search of this process, once nothing is being attached; whether
+    there was one.
+    """
+    if _active.under_way:
+        _active.is_to_end = True
+        return True
     handles = [*filter(None, [_active.search]), *_active.handles]
     for handle in handles:
         handle.detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -9,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.attach import Handle, _active, _begin_anew, attach
+from dsprof.hook.attach import (
+    Handle,
+    _active,
+    _begin_anew,
+    attach,
+    detach_all,
+    is_attached,
+    way_of,
+)
 from tests.hook.rows import folder
 
 
@@ -42,6 +51,36 @@ def test_an_attempt_that_fails_leaves_no_file_open_and_no_recording_without_an_e
     attach(net, optimizer=optimizer, out=tmp_path)
     assert "could not convert string to float: 'much'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_asked_to_end_while_it_is_attached_ends_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`dsprof attach --stop` asks between two instructions of whatever thread trains."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def interrupted(*told: Any) -> Any:
+        way, config = way_of(*told)
+
+        def asked_meanwhile(*where: Any) -> None:
+            assert detach_all()
+            way(*where)
+
+        return asked_meanwhile, config
+
+    monkeypatch.setattr(sys.modules[attach.__module__], "way_of", interrupted)
+    attach(net, optimizer=optimizer, out=tmp_path)
+    assert not is_attached()
+    assert capsys.readouterr().err == ""
+    net(torch.ones(2)).backward()
+    optimizer.step()
+    (rows,) = folder(tmp_path)
+    assert rows.steps == []
+    monkeypatch.undo()
+    with attach(net, optimizer=optimizer, out=tmp_path / "again"):
+        assert is_attached()
 
 
 def test_threads_that_attach_at_once_are_recorded_together(tmp_path: Path) -> None:
