@@ -87,7 +87,7 @@ def _why(facts: Facts, wait: CpuWait) -> str:
 
 def _cpus(facts: Facts) -> str:
     limit = facts.run.config["cpu_limit"]
-    return f"{limit:,.2g} CPU{'s' * (limit != 1)}"
+    return f"{limit:.4g} CPU{'s' * (limit != 1)}"
 
 
 def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:

@@ -117,6 +117,11 @@ def test_a_limit_that_hardly_stops_the_container_is_not_the_reason(tmp_path: Pat
     assert found.advice[0].setting == "what else is busy on worker-1"
 
 
+def test_a_limit_of_more_than_a_hundred_cpus_is_told_as_what_it_is(tmp_path: Path) -> None:
+    found = contended(tmp_path, 0.3, 0.4, told={"cpu_limit": 128.0}, stopped=0.1).findings[0]
+    assert "the limit of its container (128 CPUs)" in found.summary
+
+
 def test_of_a_late_rank_it_is_said_that_its_limit_is_used_up(tmp_path: Path) -> None:
     told = {"cpu_limit": 2.0}
     found = contended(tmp_path, 0.0, 0.35, late=(0, 50), told=told, stopped=1.0).findings[0]
