@@ -36,10 +36,11 @@ def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool:
-    """Whether what the `longer` steps take beyond the others is of that class."""
+    """Whether what the `longer` steps take beyond the others is of that class. Where a few of the
+    others stick out, no more than these may be left, which says nothing."""
     timed = steps[[name, "seconds"]].astype(float)
     more = timed[longer].mean() - timed[~longer].mean()
-    return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
+    return bool(more["seconds"] > 0 and more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
 def _where(facts: Facts, steps: pd.DataFrame) -> str:

@@ -203,6 +203,18 @@ def test_where_steps_become_longer_by_something_else_long_updates_stay_a_finding
     assert {"slowdown", "optimizer-bound"} <= set(warned(run_of(rows, world_size=1)))
 
 
+def test_a_first_step_that_sticks_out_does_not_make_input_part_of_a_slowdown() -> None:
+    rows = []
+    for step in range(1, 81):
+        more = 0.6 * (step > 40) + 30.0 * (step == 2)
+        took = {"data": 0.3, "forward": 0.69 + more}
+        rows.append(metric("step_seconds", step, 1.0 + 0.001 * (step % 7) + more))
+        rows += [phase(name, step, seconds) for name, seconds in took.items()]
+    run = run_of(rows, world_size=1)
+    assert "This time is counted in slowdown" not in one(run, "data-bound").summary
+    assert {"slowdown", "data-bound"} <= set(warned(run))
+
+
 def test_workers_that_start_anew_for_input_that_is_late_in_few_steps_are_advised_first() -> None:
     few = (21, 41, 61)
     rows = [config("data_workers", 2), *(metric("data_iterators", step, 1) for step in few)]
