@@ -14,7 +14,7 @@ def groups(root: Path, controller: str) -> list[Path]:
     """
     mounted = root / "sys/fs/cgroup"
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = (root / "proc/self/cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return [mounted]
     found = _upwards(mounted, next((line[4:] for line in lines if line.startswith("0::/")), ""))

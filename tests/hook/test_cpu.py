@@ -131,6 +131,14 @@ def test_where_no_limit_is_told_none_is_written(
     assert written(writer) == [0.0]
 
 
+def test_a_group_whose_name_is_no_text_raises_nothing_into_training(tmp_path: Path) -> None:
+    plant(tmp_path, V2)
+    own = tmp_path / "proc/self/cgroup"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"0::/pod/box/\xff\n")
+    assert Limit(tmp_path).cpus == 1.5
+
+
 def test_for_how_long_a_limit_stopped_the_container_is_told_since_recording_began(
     writer: Writer, tmp_path: Path
 ) -> None:
