@@ -16,9 +16,11 @@ from dsprof.findings.failures.absent import OF_LOADER, OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.mismatched import ALIKE
 from dsprof.findings.failures.quotes import quoted
-from dsprof.findings.failures.stacks import Place, dumps_of, places_of, said_of_places
+from dsprof.findings.failures.stacks import Dump, Place, dumps_of, places_of, said_of_places
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.run.harmless import OVER
 from dsprof.run.progress import progress
+from dsprof.run.table import among, where
 
 _LIMIT: Final = re.compile(r"\((\d[\d:]{3,11})\)")
 _WENT_ON: Final = 2  #: steps behind a dump: it shows no end
@@ -56,7 +58,7 @@ def dumped(facts: Facts) -> list[Finding]:
     """Where processes stood, if their stacks are the last of a source that shows no failure."""
     segment = int(facts.run.told["segment"].max()) if len(facts.run.told) else 0
     dumps = [one for one in dumps_of(facts, segment) if one.is_asked_for]
-    if not dumps:
+    if not dumps or _is_over(facts, segment, dumps):
         return []
     rows = pd.DataFrame([one.threads[0].row for one in dumps]).reset_index(drop=True)
     step, behind = progress(facts.run.told, rows)
@@ -81,6 +83,16 @@ def dumped(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _is_over(facts: Facts, segment: int, dumps: list[Dump]) -> bool:
+    """Whether a process of the launch ended well behind all of them, or training was over by then:
+    who printed stacks did so to debug.
+    """
+    told = where(facts.run.told, among(facts.run.told["name"], [*OVER, "exited_well"]))
+    ends = told.loc[told["segment"] == segment].groupby("source", observed=True)["line"].max()
+    last = [one.threads[-1].row for one in dumps]
+    return all(row["line"] < ends.get(row["source"], 0) for row in last)
 
 
 def said_of_stacks(facts: Facts, segment: int) -> str:

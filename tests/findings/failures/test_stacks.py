@@ -165,6 +165,19 @@ def test_stacks_are_told_with_a_collective_that_timed_out() -> None:
     assert "By their stacks, 1 process stood in load_batch (data.py:14)." in found.summary
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "[2026-03-04 09:20:00,000] [INFO] [launch.py:351:main] Process 4101 exits successfully.\n",
+        "{'train_runtime': 640.5, 'train_loss': 2.5, 'epoch': 1.0}\n",
+    ],
+)
+def test_stacks_that_a_job_printed_which_ended_well_behind_them_show_no_hang(end: str) -> None:
+    lines = [*map(_step, range(1, 9)), *_in_call(4)]
+    assert one(run_of_text(*lines), "hang")
+    assert not [found for found in findings_of(run_of_text(*lines, end)) if found.rule == "hang"]
+
+
 def test_of_a_crash_it_is_said_in_which_function_and_from_where_it_came_there() -> None:
     crash = ["Fatal Python error: Segmentation fault\n", "\n", *_helper(1)]
     inner = ("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at")
