@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import COUNTED, Kind
@@ -28,7 +29,8 @@ IN_JSON: Final = {
 def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     """Canonical name → value; `ds_config` is the job's own JSON. Unknown names are absent.
 
-    What is said last holds: a restart may change it. Engine 0 speaks for the run; where the
+    What is said last holds: a restart may change it. Of a launch the engine's word counts more than
+    the arguments of its script. Engine 0 speaks for the run; where the
     source does not say which of several engines a line is of, and they differ, it is unknown.
 
     Args:
@@ -42,14 +44,17 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     rows = where(rows, rows["engine"] == rows["engine"].min())
     if (events["engine"] > 0).any():
         rows = _undisputed(rows)
-    last = rows.drop_duplicates("name", keep="last")
+    last = _by_weight(events, rows).drop_duplicates("name", keep="last")
     known: dict[str, Any] = {}
     numbers = last["value"].fillna(last["bytes"])
     for name, value, text in zip(last["name"], numbers, last["text"], strict=True):
         known[str(name)] = _possible(str(name), _whole(value) if pd.notna(value) else text)
     known = {name: value for name, value in known.items() if pd.notna(value)}
     if "ds_config" in known:
-        known["ds_config"] = _json(str(known["ds_config"]))
+        own = known["ds_config"] = _json(str(known["ds_config"]))
+        for name in last.loc[among(last["pattern"], _ARGUMENTS), "name"]:
+            if setting(own, IN_JSON.get(str(name), "")) is not None:
+                known.pop(str(name), None)
     patterns = {str(pattern) for pattern in events["pattern"].dropna().unique()}
     if "deepspeed.config" in patterns and not any("pipeline" in pattern for pattern in patterns):
         known.setdefault("pipeline_parallel_size", 1)  # a pipeline would have said so by then
@@ -57,6 +62,33 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     if stages:
         known.setdefault("pipeline_parallel_size", stages)
     return _derived(known)
+
+
+#: What a script was told on its command line.
+_ARGUMENTS: Final = ("arguments.namespace", "arguments.trainer")
+
+
+def _by_weight(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Settings, of each launch those first that count least: arguments that are printed behind a
+    step, then other ones, then what the engine says. Behind a step they are those of an evaluation,
+    or of the next launch.
+    """
+    are_arguments = among(rows["pattern"], _ARGUMENTS)
+    if not are_arguments.any():
+        return rows
+    place = ["segment", "source"]
+    stepped = events.loc[events["step"].notna() & events["line"].notna(), [*place, "line"]]
+    first = stepped.groupby(place, observed=True)["line"].min().rename("first").reset_index()
+    segment = rows["segment"].astype("float64")
+    begun = rows[place].merge(first, how="left", on=place)["first"].to_numpy(float, na_value=np.nan)
+    late = are_arguments & (rows["line"].to_numpy(float, na_value=np.nan) > begun)
+    order = pd.DataFrame(
+        {
+            "segment": segment.mask(late, np.minimum(segment + 1, segment.max())).to_numpy(),
+            "weight": np.where(late, 0, np.where(are_arguments, 1, 2)),
+        }
+    )
+    return rows.iloc[order.sort_values(["segment", "weight"], kind="stable").index]
 
 
 def _stages(rows: pd.DataFrame) -> int | None:

@@ -1,0 +1,65 @@
+"""Which of several words about a setting counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loaded import run_of_text
+
+
+def _arguments(batch: int, micro_batches: int, stage: int) -> str:
+    return (
+        f"Namespace(per_device_train_batch_size={batch}, "
+        f"gradient_accumulation_steps={micro_batches}, zero_stage={stage}, seed=1)\n"
+    )
+
+
+_TRAINS, _EVALUATES = _arguments(4, 8, 2), _arguments(16, 1, 0)
+_NAMES = ("micro_batch_size", "gradient_accumulation_steps", "zero_stage")
+_STARTS = (
+    "[2026-03-04 09:12:33,073] [INFO] [logging.py:96:log_dist] [Rank -1] DeepSpeed info: "
+    "version=0.14.0, git-hash=unknown, git-branch=unknown\n"
+)
+
+
+_JSON = """[2026-03-04 09:12:34,073] [INFO] [config.py:1007:print_user_config]   json = {
+    "gradient_accumulation_steps": 6,
+    "train_micro_batch_size_per_gpu": "auto",
+    "zero_optimization": {"stage": 3}
+}
+"""
+
+
+def _steps(first: int, last: int) -> str:
+    return "".join(
+        f"{{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.{step}, 'step': {step}}}\n"
+        for step in range(first, last + 1)
+    )
+
+
+def _engine(micro_batches: int) -> str:
+    head = "[2026-03-04 09:12:34,073] [INFO] [config.py:1000:print]   "
+    return (
+        f"{head}train_micro_batch_size_per_gpu  2\n"
+        f"{head}gradient_accumulation_steps .. {micro_batches}\n"
+        f"{head}zero_optimization_stage ...... 3\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([_TRAINS, _steps(1, 4)], (4, 8, 2)),
+        ([_TRAINS, _steps(1, 4), _EVALUATES], (4, 8, 2)),
+        ([_TRAINS, _steps(1, 4), _EVALUATES, _steps(5, 8)], (4, 8, 2)),
+        ([_TRAINS, _engine(5), _steps(1, 4), _EVALUATES], (2, 5, 3)),
+        ([_TRAINS, _JSON, _steps(1, 4)], (4, 6, 3)),
+        ([_engine(5), _TRAINS, _steps(1, 4)], (2, 5, 3)),
+        ([_STARTS, _EVALUATES, _steps(1, 4), _TRAINS, _STARTS, _steps(1, 4)], (4, 8, 2)),
+    ],
+)
+def test_arguments_count_less_than_the_engines_word_and_those_of_an_evaluation_not_at_all(
+    lines: list[str], expected: tuple[int, int, int]
+) -> None:
+    config = run_of_text(*lines).config
+    assert tuple(config[name] for name in _NAMES) == expected
