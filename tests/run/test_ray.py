@@ -84,3 +84,21 @@ def test_rays_own_process_names_who_is_gone() -> None:
         "address: 10.0.0.9 Worker port: 10110 Worker PID: 1341 Worker exit type: SYSTEM_ERROR\n"
     )
     assert run_of_text(_RANK, said).problems["rank"].iloc[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "rank", "host"),
+    [("(Worker pid=1340, ip=10.0.0.7) ", "<NA>", "10.0.0.7"), ("[rank0]: ", "0", "nan")],
+)
+def test_what_another_process_raises_beside_is_not_of_the_one_that_is_gone(
+    prefix: str, rank: str, host: str
+) -> None:
+    gone = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system "
+        "error. Worker IP address: 10.0.0.9 Worker port: 10110 Worker PID: 1341 Worker exit type: "
+        "SYSTEM_ERROR\n"
+    )
+    lines = [f"{prefix}{line}" for line in (*_HEAD, "ValueError: no\n")]
+    error = run_of_text(_RANK, *lines, gone).problems.iloc[0]
+    assert error["text"] == "ValueError: no"
+    assert (str(error["rank"]), str(error["host"])) == (rank, host)
