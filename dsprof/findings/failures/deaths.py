@@ -39,6 +39,7 @@ from dsprof.findings.failures.not_found import (
     said_of_missing,
 )
 from dsprof.findings.failures.oom import for_host_memory
+from dsprof.findings.failures.overdue import said_of_cancelled
 from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.failures.stacks import crashed_in
 from dsprof.findings.failures.stood import said_of_dead
@@ -96,6 +97,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + f" It came there from {came_from}." * bool(came_from)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)
+            + said_of_cancelled(facts, row)
             + _OF_SSH * of_ssh(row)
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)

@@ -58,16 +58,15 @@ def dumped(facts: Facts) -> list[Finding]:
     """Where processes stood, if their stacks are the last of a source that shows no failure."""
     segment = int(facts.run.told["segment"].max()) if len(facts.run.told) else 0
     dumps = [one for one in dumps_of(facts, segment) if one.is_asked_for]
-    if not dumps or _is_over(facts, segment, dumps):
+    if _is_over(facts, segment, dumps):
         return []
-    rows = pd.DataFrame([one.threads[0].row for one in dumps]).reset_index(drop=True)
-    step, behind = progress(facts.run.told, rows)
-    last = [one for one, steps in zip(dumps, behind, strict=True) if steps < _WENT_ON]
+    last = _at_the_end(facts, dumps)
     places = places_of(last)
     if not places:
         return []
     row = last[-1].threads[0].row.copy()
-    row["step"] = pd.NA if pd.isna(step[-1]) else int(step[-1])
+    step = progress(facts.run.told, _rows(last))[0][-1]
+    row["step"] = pd.NA if pd.isna(step) else int(step)
     many = f"{len(last):,} processes" if len(last) > 1 else "a process"
     return [
         Finding(
@@ -83,6 +82,32 @@ def dumped(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _at_the_end(facts: Facts, dumps: list[Dump]) -> list[Dump]:
+    """Those behind which training did not go on."""
+    if not dumps:
+        return []
+    _, behind = progress(facts.run.told, _rows(dumps))
+    return [one for one, steps in zip(dumps, behind, strict=True) if steps < _WENT_ON]
+
+
+def _rows(dumps: list[Dump]) -> pd.DataFrame:
+    return pd.DataFrame([one.threads[0].row for one in dumps]).reset_index(drop=True)
+
+
+def said_of_cancelled(facts: Facts, row: pd.Series[Any]) -> str:
+    """Where processes stood before their scheduler ended them, if stacks show that."""
+    if row["kind"] != "cancelled" or pd.isna(row["line"]):
+        return ""
+    dumps = [
+        one
+        for one in dumps_of(facts, int(row["segment"]))
+        if one.threads[-1].row["source"] == row["source"]
+        and one.threads[-1].row["line"] < row["line"]
+    ]
+    said = said_of_places(places_of(_at_the_end(facts, dumps)))
+    return f" The job may have hung before: by their stacks, {said}." if said else ""
 
 
 def _is_over(facts: Facts, segment: int, dumps: list[Dump]) -> bool:

@@ -178,6 +178,19 @@ def test_stacks_that_a_job_printed_which_ended_well_behind_them_show_no_hang(end
     assert not [found for found in findings_of(run_of_text(*lines, end)) if found.rule == "hang"]
 
 
+@pytest.mark.parametrize("limit", [[_LIMIT], []])
+def test_of_a_job_that_its_scheduler_ended_it_is_said_where_it_had_stood(limit: list[str]) -> None:
+    before, ended = [*map(_step, range(1, 9)), *limit, *_in_call(4)], "DUE TO TIME LIMIT ***\n"
+    ended = f"slurmstepd: error: *** JOB 1234 ON n1 CANCELLED AT 2026-03-04T10:00:00 {ended}"
+    found = one(run_of_text(*before, ended), "rank-died")
+    assert (
+        "The job may have hung before: by their stacks, 1 process stood in all_reduce, called in "
+        "average (main.py:12)." in found.summary
+    )
+    went_on = one(run_of_text(*before, _step(9), _step(10), ended), "rank-died")
+    assert "hung" not in went_on.summary
+
+
 def test_of_a_crash_it_is_said_in_which_function_and_from_where_it_came_there() -> None:
     crash = ["Fatal Python error: Segmentation fault\n", "\n", *_helper(1)]
     inner = ("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at")
