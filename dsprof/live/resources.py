@@ -39,7 +39,7 @@ Whole = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
-    """A row a rank, the fullest first."""
+    """A row a rank, the fullest first; none of a rank that only tells of flushes of its cache."""
     who = _ranks(run.memory)
     series = _series(run.memory, who)
     device = {gpu.rank: gpu.values.get("memory_used") for gpu in gpus if gpu.rank is not None}
@@ -49,6 +49,7 @@ def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
     rows = [
         _memory_row(rank, hosts.get(rank, ""), told, device.get(rank), limit, pace)
         for rank, told in series.items()
+        if not told.keys().isdisjoint(_LEADS)
     ]
     return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
 

@@ -92,6 +92,11 @@ def test_no_more_is_shown_as_allocated_than_as_reserved() -> None:
     assert (row.allocated, row.reserved) == (3 * GIB, None)
 
 
+def test_a_rank_that_only_tells_of_flushes_of_its_cache_has_no_row() -> None:
+    told = {"kind": "memory", "name": "cache_flushes", "step": 1, "count": 3.0}
+    assert memory_of(run_of([told]), ()) == []
+
+
 def test_memory_that_grows_is_said_to_be_full_at_the_pace_of_now(tmp_path: Path) -> None:
     picture = watched(tmp_path, growth=GIB // 10, gpus=False)
     (row, other) = picture.memory
