@@ -179,7 +179,7 @@ def memory(picture: Picture) -> Table:
         Column("host", max(4, min(12, host))),
         *(Column(name, 9, right=True) for name in (*_SIZES[:3], "limit", "a step")),
         Column("full in", 11, right=True),
-        *(Column(name, 9, right=True) for name in _SIZES[3:]),
+        *(Column(name.replace("_", " "), 9, right=True) for name in _SIZES[3:]),
         Column("trail", 20),
         Column("throttled by", 14),
         *(Column(title, max(8, len(title)), right=True) for title, _ in _GAUGES.values()),
@@ -197,7 +197,7 @@ def memory(picture: Picture) -> Table:
 
 
 _SOON: Final = 86_400.0  # seconds: what is further away is no reason to look up
-_SIZES: Final = ("allocated", "reserved", "peak", "device", "process")
+_SIZES: Final = ("allocated", "reserved", "peak", "device", "process", "host_used")
 
 
 def safe(picture: Picture) -> str:

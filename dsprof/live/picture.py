@@ -125,6 +125,7 @@ class MemoryRow:
     reserved: float | None
     peak: float | None
     process: float | None
+    host_used: float | None  # of its host, by all processes
     device: float | None  # of its GPU, by all processes
     limit: float | None
     per_step: float | None

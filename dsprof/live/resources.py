@@ -51,7 +51,11 @@ def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
         for rank, told in series.items()
         if not told.keys().isdisjoint(_LEADS)
     ]
-    return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
+    return sorted(rows, key=_fullness, reverse=True)
+
+
+def _fullness(row: MemoryRow) -> float:
+    return row.peak or row.reserved or row.process or row.host_used or 0.0
 
 
 def _memory_row(  # noqa: PLR0917
@@ -81,7 +85,8 @@ def _memory_row(  # noqa: PLR0917
         allocated=allocated,
         reserved=reserved,
         peak=last("max_reserved", "max_allocated"),
-        process=last("host_process", "host_used"),
+        process=last("host_process"),
+        host_used=last("host_used"),
         device=device,
         limit=limit,
         per_step=slope,

@@ -186,6 +186,7 @@ def _memory(picture: Picture) -> Iterator[str]:
             "reserved": row.reserved,
             "peak": row.peak,
             "process": row.process,
+            "in use on its host": None if row.process else row.host_used,
         }
         said = [f"{name} {format_bytes(value)}" for name, value in told.items() if value]
         if row.full is not None:

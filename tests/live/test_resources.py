@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.live import panes
+from dsprof.live import panes, text
 from dsprof.live.grid import Row
 from dsprof.live.picture import Picture
 from dsprof.live.resources import gpus_of, memory_of
@@ -95,6 +95,17 @@ def test_no_more_is_shown_as_allocated_than_as_reserved() -> None:
 def test_a_rank_that_only_tells_of_flushes_of_its_cache_has_no_row() -> None:
     told = {"kind": "memory", "name": "cache_flushes", "step": 1, "count": 3.0}
     assert memory_of(run_of([told]), ()) == []
+
+
+def test_what_all_of_a_host_use_is_not_told_as_memory_of_a_process() -> None:
+    told = (("allocated", 2.0 * GIB), ("host_used", 300.0 * GIB))
+    rows = [{"kind": "memory", "name": name, "step": 1, "bytes": held} for name, held in told]
+    seen = replace(picture(), memory=tuple(memory_of(run_of(rows), ())))
+    assert seen.memory[0].process is None
+    assert "  rank ?: allocated 2.00 GiB, in use on its host 300 GiB" in list(text.lines(seen))
+    ((_, shown),) = cells(seen).items()
+    assert (shown["allocated"], shown["host used"]) == ("2.00 GiB", "300 GiB")
+    assert "process" not in shown
 
 
 def test_memory_that_grows_is_said_to_be_full_at_the_pace_of_now(tmp_path: Path) -> None:
