@@ -28,6 +28,7 @@ class Throttling:
     count: int  # samples in which it is throttled
     of: int  # its samples
     devices: int  # GPUs with such samples
+    alike: int  # of these, itself included, that are throttled in as large a share of theirs
     why: str  # a value of `REASONS`
     celsius: float | None  # its highest temperature, if known
     row: pd.Series[Any]  # the last sample in which it is throttled, else its last sample
@@ -59,6 +60,7 @@ def throttled(samples: pd.DataFrame) -> Throttling | None:
         count=int(held[chosen].sum()),
         of=len(mine),
         devices=len(np.unique(device)),
+        alike=int((shares.groupby("level_0")["share"].max() >= most["share"]).sum()),
         why=REASONS[reason],
         celsius=_hottest(samples, worst),
         row=row,

@@ -34,7 +34,7 @@ def gpu_throttled(facts: Facts) -> list[Finding] | str:
             title=f"{who} runs below its clock in {format_share(found.share)} of its samples: "
             f"{found.why}",
             summary=f"{found.count:,} of {found.of:,} samples of it say so{_hottest(found)}."
-            + _OF_SEVERAL.format(found.devices) * (found.devices > 1),
+            + _beside(found),
             ranks=() if found.rank is None else (found.rank,),
             evidence=(row_evidence(found.row, f"{found.row['name']}: {found.why}"),),
             advice=(
@@ -52,6 +52,16 @@ def gpu_throttled(facts: Facts) -> list[Finding] | str:
 _OF_SEVERAL: Final = (
     " Of {:,} sampled GPUs it is held back most; the others wait for it at each collective."
 )
+
+
+def _beside(found: Throttling) -> str:
+    """How it compares with the other GPUs."""
+    if found.devices == 1:
+        return ""
+    if found.alike == 1:
+        return _OF_SEVERAL.format(found.devices)
+    all_of = "All" if found.alike == found.devices else f"{found.alike:,} of"
+    return f" {all_of} {found.devices:,} sampled GPUs are held back in as large a share of theirs."
 
 
 def _hottest(found: Throttling) -> str:

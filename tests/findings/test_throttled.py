@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dsprof.events import Severity
 from dsprof.recording.writer import Writer
 from dsprof.run import load
@@ -40,6 +42,25 @@ def test_a_gpu_that_is_too_hot_is_named() -> None:
     assert found.title == ("The GPU of rank 1 runs below its clock in 25 % of its samples: too hot")
     assert "5 of 20 samples of it say so, at up to 89 °C. Of 2 sampled GPUs" in found.summary
     assert found.gain is None
+
+
+@pytest.mark.parametrize(
+    ("hot", "words"),
+    [
+        ((0, 1, 2), "All 3 sampled GPUs are held back in as large a share of theirs."),
+        ((1, 2), "2 of 3 sampled GPUs are held back in as large a share of theirs."),
+    ],
+)
+def test_of_gpus_that_are_all_too_hot_none_is_said_to_be_held_back_most(
+    hot: tuple[int, ...], words: str
+) -> None:
+    rows = [
+        sample("throttled_thermal", rank, step, int(rank in hot))
+        for step in range(1, 21)
+        for rank in range(3)
+    ]
+    found = one(run_of(steps(20, {}) + rows), "gpu-throttled")
+    assert found.summary == f"20 of 20 samples of it say so. {words}"
 
 
 def test_a_gpu_at_its_power_limit_works_as_it_should() -> None:
