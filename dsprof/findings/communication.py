@@ -7,7 +7,6 @@ from typing import Final
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
-from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import per_operation
 from dsprof.findings.advice import record, switched_off
 from dsprof.findings.calls import call_words
@@ -20,7 +19,7 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.gathers import stall_seconds
 from dsprof.findings.pipeline import named_in_collectives
 from dsprof.findings.ranks import late_seconds
-from dsprof.findings.saves import waiting_in_mean
+from dsprof.findings.saves import calls_in_mean, waiting_in_mean
 from dsprof.findings.small_messages import small_seconds
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
@@ -280,6 +279,4 @@ def _in_spikes(facts: Facts) -> float:
 def _in_saves(facts: Facts) -> float:
     """Seconds per step of collectives inside a save, or that wait for the rank that saves: they
     are of `checkpoint-stall`."""
-    table = facts.phases_of("communication")
-    inside = float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
-    return inside + waiting_in_mean(facts)
+    return calls_in_mean(facts) + waiting_in_mean(facts)

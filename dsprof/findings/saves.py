@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import weights_of
-from dsprof.analysis.checkpoints import held, saves, waits_for_saves
+from dsprof.analysis.checkpoints import IN_SAVES, held, saves, waits_for_saves
 from dsprof.analysis.trends import Floats
 from dsprof.findings.facts import Facts, once
 
@@ -66,6 +66,15 @@ def waiting_in_mean(facts: Facts) -> float:
     return mean_of(facts, waiting(facts, facts.steps))
 
 
+def calls_in_mean(facts: Facts) -> float:
+    """What collectives inside of saves take of the mean step: a save lasts while ranks wait in it
+    for the one that writes longest."""
+    if facts.breakdown is None:
+        return 0.0
+    calls = facts.phases_of("communication")
+    return float(calls["seconds"][calls.index.str.endswith(IN_SAVES)].sum())
+
+
 def mean_of(facts: Facts, seconds: Floats) -> float:
     """Of the steps that statistics are of."""
     return float(np.average(seconds, weights=weights_of(facts.steps))) if len(seconds) else 0.0
@@ -73,5 +82,6 @@ def mean_of(facts: Facts, seconds: Floats) -> float:
 
 def without_saving(facts: Facts) -> float:
     """Seconds of the mean step beside its saving: a recording counts that, and a clock runs on."""
-    recorded = (facts.seconds_of("checkpoint") or 0.0) + waiting_in_mean(facts)
-    return (facts.step_seconds or 0.0) - recorded - saving_in_mean(facts)
+    recorded = (facts.seconds_of("checkpoint") or 0.0) + calls_in_mean(facts)
+    beside = waiting_in_mean(facts) + saving_in_mean(facts)
+    return (facts.step_seconds or 0.0) - recorded - beside

@@ -109,6 +109,21 @@ def test_a_rank_that_writes_for_all_is_no_straggler_nor_its_waiting_communicatio
     assert [f.rule for f in run.findings if f.severity != Severity.INFO] == ["checkpoint-stall"]
 
 
+def test_ranks_that_write_unequally_long_save_as_long_as_the_longest_and_no_longer() -> None:
+    """Rank 0 writes for 2 s every tenth step, rank 1 for 1 s and waits inside of the save."""
+    rows = []
+    for step in range(1, 42):
+        saves = step % 10 == 0
+        rows += [phase("forward", step, 0.95, rank) for rank in (0, 1)]
+        rows += [phase("save_checkpoint", step, 2.0 - rank, rank) for rank in (0, 1) if saves]
+        rows += [phase("barrier_in_checkpoint", step, 1.0, 1)] if saves else []
+        rows.append(metric("step_seconds", step, 1.0 + 2.0 * saves))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
+    assert found.share == pytest.approx(8 / 48, rel=0.03)
+
+
 def saving_alone(*, every: int) -> Run:
     """A loop of one's own, recorded: rank 0 writes every n-th step, rank 1 waits to reduce."""
     rows = []
