@@ -284,8 +284,18 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, Wa
     if not well or told.empty or not lost.all() or told["at"].isna().any():
         return []
     first = min(well, key=end_of)
-    since = end_of(first) - AT_ONCE * 1e9 * bool(first.get("said_nothing"))  # seen a moment later
+    later = bool(first.get("said_nothing")) or _outlived(first, launch, told)
+    since = end_of(first) - AT_ONCE * 1e9 * later  # it was seen a moment later
     return [(first, "left alone")] if told["at"].min().value > since else []
+
+
+def _outlived(process: Process, launch: list[Process], told: pd.DataFrame) -> bool:
+    """Whether all that lost their connection were still there when it was seen to be gone: no
+    launcher had asked it to go because of them.
+    """
+    lost = [one for one in launch if (told["source"] == one["source"]).any()]
+    gone = [one["killed"].at for one in lost if one.get("killed")]
+    return not process["ended"] and len(gone) == len(lost) and min(gone) > end_of(process)
 
 
 def _closed_unseen(process: Process, told: pd.DataFrame) -> bool:

@@ -385,6 +385,9 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
     run = lost(run_of(killed(1, 10.1, 15), ended(0, 10.2)), 0, 10.2)
     assert run.findings[0].ranks == (1,)
     assert "by SIGTERM, and others lost" in run.findings[0].title
+    for seen, rank in ((10.21, 1), (10.4, 0)):  # a moment later than the other was told of it
+        run = lost(run_of(killed(1, seen, 15), left(0, 10.3, 1)), 0, 10.2)
+        assert run.findings[0].ranks == (rank,)
     run = lost(run_of(killed(1, 10.3, 15), ended(0, 10.2)), 0, 10.2)
     assert run.findings[0].ranks == (0,)
     for other in (
