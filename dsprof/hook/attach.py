@@ -96,9 +96,14 @@ class Handle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Detach at the end of the outermost `with` block of this handle."""
+        """Detach at the end of the outermost `with` block of this handle.
+
+        Whether an exception that leaves the block ends the process, too, shows when that ends: the
+        recording is closed then, with its last words, or as the next one begins.
+        """
         self._entered -= 1
         if not self._entered:
+            _active.stays_open = isinstance(error, Exception) and not hasattr(sys, "ps1")
             self.detach()
 
 
@@ -131,8 +136,10 @@ class _Active:
         self.recorder: Any = None
         self.handles: list[Handle] = []
         self.search: Handle | None = None
+        self.last: Callable[[], Any] = _nobody  # what the handle was of that was released last
         self.before: _Before | None = None
         self.has_recorded = False
+        self.stays_open = False  # although no handle is left: an exception left a `with` block
         self.lock = threading.RLock()  # two threads may attach, each to what it trains
         self.under_way = 0  # calls that attach
         self.is_to_end = False  # once none of them is
@@ -162,14 +169,24 @@ class _Active:
             self.search = None
         if handle in self.handles:
             self.handles.remove(handle)
-        if not self.handles and self.recorder:
-            recorder, self.recorder = self.recorder, None
-            recorder.close()
-            tracks, writer = recorder.timeline.tracks, recorder.writer
-            self.before = None
-            if len(tracks) == 1:
-                name = stem_of(writer.path.name) or ""
-                self.before = _Before(handle.target, tracks[0].step, recorder.folder, name)
+            self.last = handle.target
+        if not self.stays_open:
+            self.close()
+        elif self.recorder and not self.handles:
+            self.recorder.stop()
+
+    def close(self) -> None:
+        """End the recording, if no handle needs it."""
+        if self.handles or not self.recorder:
+            return
+        recorder, self.recorder = self.recorder, None
+        self.stays_open = False
+        recorder.close()
+        tracks, writer = recorder.timeline.tracks, recorder.writer
+        self.before = None
+        if len(tracks) == 1:
+            name = stem_of(writer.path.name) or ""
+            self.before = _Before(self.last, tracks[0].step, recorder.folder, name)
 
 
 _active = _Active()
@@ -222,6 +239,7 @@ def _handle(target: Any, optimizer: Any, step: int, out: str | os.PathLike[str] 
     """
     guard = Guard("attaching")
     with _active.attaching():
+        _active.close()
         if out is not None:
             guard(_ask)(out)
         known = _active.known(target)
@@ -338,7 +356,7 @@ def stop_waiting() -> None:
 
 def recorded_in() -> str | None:
     """The folder into which this process is recorded; None if it is not yet, or not at all."""
-    return str(_active.recorder.folder) if _active.recorder else None
+    return str(_active.recorder.folder) if _active.handles else None
 
 
 def joined(undo: Callable[[], None], mine: str, all_: Sequence[str]) -> None:
@@ -371,6 +389,7 @@ def detach_all() -> bool:
     handles = [*filter(None, [_active.search]), *_active.handles]
     for handle in handles:
         handle.detach()
+    _active.close()
     return bool(handles)
 
 

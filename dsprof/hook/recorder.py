@@ -59,6 +59,7 @@ class Recorder:
         self._cpu = Cpu(self.writer)
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
+        self._is_stopped = False
         self.models: dict[Track | None, Any] = {}  # the `Parts` of the models without an engine
         self.backward: Any = None  # the `Backward` that these models share
         self.begin_anew: Callable[[], None] = _nobody_attached
@@ -83,13 +84,22 @@ class Recorder:
         _RECORDERS.add(self)
         atexit.register(self.close)
 
-    def close(self) -> None:
-        """Undo all patches and end the file. A second call does nothing."""
-        atexit.unregister(self.close)
+    def stop(self) -> None:
+        """Undo all patches and write what is known. Only last words may follow, and `close`."""
         try:
             self.patches.undo()
         finally:
-            self.guard(self._finish)()
+            if not self._is_stopped:
+                self._is_stopped = True
+                self.guard(self._finish)()
+
+    def close(self) -> None:
+        """Stop, and end the file. A second call does nothing."""
+        atexit.unregister(self.close)
+        try:
+            self.stop()
+        finally:
+            self.guard(self.writer.close)()
             self.guard.off = True
 
     def metric(self, name: str, value: Any, step: Any) -> None:
@@ -114,7 +124,6 @@ class Recorder:
         self.collectives.finish()
         self.timeline.finish()
         self._write_coverage()
-        self.writer.close()
 
     def _write_coverage(self) -> None:
         """Record how many collectives PyTorch's Flight Recorder counted and how many the hook saw.

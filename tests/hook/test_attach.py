@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -19,6 +20,7 @@ from dsprof.hook.attach import (
     is_attached,
     way_of,
 )
+from dsprof.run import load
 from tests.hook.rows import folder
 
 
@@ -81,6 +83,33 @@ def test_what_is_asked_to_end_while_it_is_attached_ends_afterwards(
     monkeypatch.undo()
     with attach(net, optimizer=optimizer, out=tmp_path / "again"):
         assert is_attached()
+
+
+def test_an_exception_that_leaves_the_block_undoes_all_patches_and_is_not_the_last_word_if_caught(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader
+    before = loader.__iter__
+    for out in ("first", "second"):
+        with (
+            suppress(ValueError),
+            attach(net, optimizer=optimizer, out=tmp_path / out),
+        ):
+            assert loader.__iter__ is not before
+            net(torch.ones(2)).backward()
+            optimizer.step()
+            raise ValueError("planted")
+        assert not is_attached()
+        assert loader.__iter__ is before
+    detach_all()
+    for out in ("first", "second"):
+        (rows,) = folder(tmp_path / out)
+        assert rows.ended
+        assert [row.step for row in rows.steps] == [1]
+        assert load(tmp_path / out).problems.empty
 
 
 def test_threads_that_attach_at_once_are_recorded_together(tmp_path: Path) -> None:

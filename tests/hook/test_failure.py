@@ -147,6 +147,24 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
 
 
 @pytest.mark.parametrize(
+    ("end", "problems"),
+    [
+        ("raise ValueError('planted')", [("exception", "ValueError: planted")]),
+        ("raise KeyboardInterrupt", []),
+        ("sys.exit(3)", []),
+    ],
+)
+def test_an_exception_that_leaves_the_block_of_its_recording_and_ends_the_process_is_told(
+    tmp_path: Path, end: str, problems: list[tuple[str, str]]
+) -> None:
+    run = ended(tmp_path, "with", end)
+    (rank,) = folder(tmp_path / "run")
+    assert rank.ended
+    assert list(run.steps["step"]) == [1, 2, 3]
+    assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
+
+
+@pytest.mark.parametrize(
     ("method", "end", "problems"),
     [
         ("fork", "pass", []),
