@@ -80,11 +80,11 @@ class Handle:
         """Undo all patches of this handle. Detaching the last handle closes the recording."""
         Guard("detaching")(self._detach)()
 
-    def _detach(self) -> None:
+    def _detach(self, raised: bool = False) -> None:
         try:
             self.patches.undo()
         finally:
-            _active.release(self)
+            _active.release(self, raised)
 
     def __enter__(self) -> Self:
         self._entered += 1
@@ -103,8 +103,8 @@ class Handle:
         """
         self._entered -= 1
         if not self._entered:
-            _active.stays_open = isinstance(error, Exception) and not hasattr(sys, "ps1")
-            self.detach()
+            raised = isinstance(error, Exception) and not hasattr(sys, "ps1")
+            Guard("detaching")(self._detach)(raised)
 
 
 class _Before(NamedTuple):
@@ -139,7 +139,6 @@ class _Active:
         self.last: Callable[[], Any] = _nobody  # what the handle was of that was released last
         self.before: _Before | None = None
         self.has_recorded = False
-        self.stays_open = False  # although no handle is left: an exception left a `with` block
         self.lock = threading.RLock()  # two threads may attach, each to what it trains
         self.under_way = 0  # calls that attach
         self.is_to_end = False  # once none of them is
@@ -164,13 +163,16 @@ class _Active:
             return self.search
         return next((handle for handle in self.handles if handle.target() is target), None)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle, raised: bool) -> None:
+        """Without handles nothing more is recorded, but for the last words if it was `raised` what
+        may end the process.
+        """
         if handle is self.search:
             self.search = None
         if handle in self.handles:
             self.handles.remove(handle)
             self.last = handle.target
-        if not self.stays_open:
+        if not raised:
             self.close()
         elif self.recorder and not self.handles:
             self.recorder.stop()
@@ -180,7 +182,6 @@ class _Active:
         if self.handles or not self.recorder:
             return
         recorder, self.recorder = self.recorder, None
-        self.stays_open = False
         recorder.close()
         tracks, writer = recorder.timeline.tracks, recorder.writer
         self.before = None
@@ -239,7 +240,7 @@ def _handle(target: Any, optimizer: Any, step: int, out: str | os.PathLike[str] 
     """
     guard = Guard("attaching")
     with _active.attaching():
-        _active.close()
+        guard(_active.close)()
         if out is not None:
             guard(_ask)(out)
         known = _active.known(target)
@@ -389,7 +390,7 @@ def detach_all() -> bool:
     handles = [*filter(None, [_active.search]), *_active.handles]
     for handle in handles:
         handle.detach()
-    _active.close()
+    Guard("detaching")(_active.close)()
     return bool(handles)
 
 
