@@ -31,8 +31,10 @@ def timed_micro_batches(run: Run) -> int | None:
 
     The first step of a launch is left out: the log may begin within it.
     """
+    if (lines := _micro_lines(run)).empty:
+        return None
     whole = [n for n, one in run.grammar.timers.items() if (one.sums, one.place) == ("step", "end")]
-    each = _micro_lines(run).groupby([*_ONE, "step"], dropna=False).size().rename("many")
+    each = lines.groupby([*_ONE, "step"], dropna=False).size().rename("many")
     closing = _lines(run, whole)[[*_ONE, "step"]].drop_duplicates()
     counts = closing.merge(each.reset_index(), on=[*_ONE, "step"])
     begun = counts.sort_values("step").duplicated(_ONE)
@@ -51,6 +53,8 @@ def _counted(run: Run) -> int | None:
     it begins both anew with a launch, and micro-steps with an epoch, too."""
     rows = of_kind(run.told, Kind.METRIC, "micro_step", "global_step", "epoch")
     rows = rows[rows["pattern"].astype("str").str.startswith("deepspeed.throughput")]
+    if rows.empty:
+        return None
     told = rows.pivot_table("value", [*_ONE[:2], "source", "record"], "name", observed=True)
     if not {"micro_step", "global_step", "epoch"} <= set(told.columns):
         return None

@@ -54,12 +54,16 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 def shares_of(steps: pd.DataFrame) -> pd.DataFrame:
     """Share of the whole step by class; what timers leave of it is `other`."""
-    whole = all_seconds(steps)
-    beyond = (whole - steps["seconds"]).clip(lower=0.0)
-    classes = steps[list(CLASSES)]
-    other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
-    told = classes.notna().any(axis=1)
-    return classes.assign(**{Class.OTHER: other.where(told)}).div(whole, axis=0)
+    whole = numbers(all_seconds(steps))
+    beyond = np.maximum(whole - numbers(steps["seconds"]), 0.0)
+    seconds = {name: numbers(steps[name]) for name in CLASSES}
+    told = ~np.all([np.isnan(one) for one in seconds.values()], axis=0)
+    other = seconds[Class.OTHER]
+    more = np.where(np.isnan(other), 0.0, other) + beyond
+    seconds[Class.OTHER] = np.where(told, np.where(beyond > 0, more, other), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = {name: one / whole for name, one in seconds.items()}
+    return pd.DataFrame(shares, steps.index)
 
 
 def stated(steps: pd.DataFrame) -> pd.Series[bool]:

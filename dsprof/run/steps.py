@@ -115,8 +115,7 @@ def steps(
     barred = positions(table, bars, *STEP)
     table["bar_seconds"] = np.nan
     table.loc[barred, "bar_seconds"] = bars["seconds"].to_numpy()
-    for name, values in _values(marks, table).items():
-        table[name] = values
+    table = pd.concat([table, pd.DataFrame(_values(marks, table), table.index)], axis=1)
     at = steps_of(table, phases)
     classes = class_seconds(table[list(STEP)], phases, at, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
@@ -178,6 +177,8 @@ def _stamps_all(marks: pd.DataFrame, place: Codes) -> np.ndarray:
     the third step on.
     """
     stamped: np.ndarray = marks["at"].notna().to_numpy()
+    if not stamped.any():
+        return stamped
     pattern, _ = pd.factorize(marks["pattern"], use_na_sentinel=False)
     told = pd.DataFrame({"pattern": pattern[stamped], "place": place[stamped]})
     covers = told.groupby("pattern")["place"].nunique()

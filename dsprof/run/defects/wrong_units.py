@@ -76,10 +76,8 @@ def _beyond_timers(events: pd.DataFrame, times: pd.DataFrame) -> bool:
 def beyond_the_clock(events: pd.DataFrame, _: Source) -> Outcome:
     """Seconds a thousand times as many as the clock shows are milliseconds, if others of the
     source agree with the clock; if none does, either may be wrong."""
-    if not len(rows := _times_of_steps(events)):
-        return events, None
     by_clock = _step_by_clock(events)
-    if by_clock.isna().all():
+    if by_clock.isna().all() or not len(rows := _times_of_steps(events)):
         return events, None
     times = rows["each"] / by_clock.reindex(rows["segment"]).to_numpy()
     longest = times.groupby([rows[name] for name in [*STEP, "what"]]).max()
