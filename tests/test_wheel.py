@@ -76,9 +76,10 @@ def test_installed_it_reads_every_dialect_sample_from_another_folder(
     python: Path, tmp_path: Path
 ) -> None:
     code = (
-        "from dsprof import grammar; from dsprof.logs.samples import faults\n"
+        "from dsprof import grammar; from dsprof.logs.samples import faults, read_sample\n"
         "known = grammar.builtin(); print(len(known.samples))\n"
-        "wrong = [f for s in known.samples for f in faults(s, known)]; assert not wrong, wrong\n"
+        "wrong = [f for s in known.samples for f in faults(s, read_sample(s, known))]\n"
+        "assert not wrong, wrong\n"
     )
     written = sum(f.read_text().count("[[sample]]") for f in (ROOT / "parsers").glob("*.toml"))
     assert int(run(python, "-c", code, cwd=tmp_path)) == written > 0

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from dsprof.grammar import Grammar, Sample
-from dsprof.logs import Log, Reader
+from dsprof.logs import Reader
 from dsprof.logs.source import Source
 
 
-def read_sample(sample: Sample, grammar: Grammar) -> list[dict[str, Any]]:
-    """The events that the sample's text gives, in order of appearance."""
-    rows: list[dict[str, Any]] = _read(sample, grammar).events.to_pylist()
+class Shown(NamedTuple):
+    """What the text of a sample gives."""
+
+    events: list[dict[str, Any]]  # in order of appearance
+    patterns: frozenset[str]
+    flavours: frozenset[str]
+
+
+def read_sample(sample: Sample, grammar: Grammar) -> Shown:
+    reader = Reader(grammar, Source("sample"))
+    reader.feed(sample.text + b"\n")
+    reader.finish()
+    log = reader.log()
+    rows: list[dict[str, Any]] = log.events.to_pylist()
     severity = {p.id: p.severity for p in grammar.patterns}
-    return [row | {"severity": severity[row["pattern"]]} for row in rows]
+    return Shown(
+        [row | {"severity": severity[row["pattern"]]} for row in rows],
+        frozenset(log.coverage.patterns),
+        frozenset(str(row["timers"]) for row in rows),
+    )
 
 
-def strangers(sample: Sample, grammar: Grammar) -> set[str]:
+def strangers(sample: Sample, shown: Shown, grammar: Grammar) -> set[str]:
     """Patterns of other dialects that also read something in the sample."""
     return {
         str(event["pattern"])
-        for event in read_sample(sample, grammar)
+        for event in shown.events
         if str(event["pattern"]).partition(".")[0] != sample.file
         and not _lends_its_line(str(event["pattern"]), event["timers"], grammar)
     }
@@ -32,27 +48,19 @@ def _lends_its_line(pattern: str, flavour: object, grammar: Grammar) -> bool:
     return flavour is not None or pattern in timed
 
 
-def covered(grammar: Grammar) -> tuple[set[str], set[str]]:
+def covered(shown: Iterable[Shown]) -> tuple[set[str], set[str]]:
     """Patterns and timer flavours that some sample shows."""
     patterns: set[str] = set()
     flavours: set[str] = set()
-    for sample in grammar.samples:
-        log = _read(sample, grammar)
-        patterns.update(log.coverage.patterns)
-        flavours.update(str(name) for name in log.events["timers"].unique().to_pylist())
+    for one in shown:
+        patterns |= one.patterns
+        flavours |= one.flavours
     return patterns, flavours
 
 
-def _read(sample: Sample, grammar: Grammar) -> Log:
-    reader = Reader(grammar, Source("sample"))
-    reader.feed(sample.text + b"\n")
-    reader.finish()
-    return reader.log()
-
-
-def faults(sample: Sample, grammar: Grammar) -> list[str]:
+def faults(sample: Sample, shown: Shown) -> list[str]:
     """What the sample's text gives that it should not, or does not that it should."""
-    events = read_sample(sample, grammar)
+    events = shown.events
     if len(events) != len(sample.events):
         read = ", ".join(f"{e['kind']} {e['name']}" for e in events) or "nothing"
         return [f"expects {len(sample.events)} events, read {len(events)}: {read}"]

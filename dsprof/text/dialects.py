@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from rich.text import Text
 from dsprof import grammar as grammars
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Coverage
-from dsprof.logs.samples import covered, faults, strangers
+from dsprof.logs.samples import Shown, covered, faults, read_sample, strangers
 from dsprof.text.layout import QUIET, STRONG, beside, columns, heading, place, say
 from dsprof.text.words import count_of, plain
 
@@ -61,11 +60,13 @@ def mistakes(folder: Path) -> list[str]:
     shipped = folder.resolve() == grammars.builtin_folder().resolve()
     grammar = grammars.builtin() if shipped else grammars.load([folder])
     own = {file.stem for file in folder.glob("*.toml")}
-    samples = tuple(sample for sample in grammar.samples if sample.file in own)
-    shown, _ = covered(replace(grammar, samples=samples))
+    samples = [
+        (sample, read_sample(sample, grammar)) for sample in grammar.samples if sample.file in own
+    ]
+    shown, _ = covered(told for _, told in samples)
     mine = [p.id for p in grammar.patterns if p.id.partition(".")[0] in own]
     return [
-        *(mistake for sample in samples for mistake in _of_sample(sample, grammar)),
+        *(mistake for one in samples for mistake in _of_sample(*one, grammar)),
         *(f"{pattern}: no sample shows it" for pattern in mine if pattern not in shown),
     ]
 
@@ -76,9 +77,9 @@ def verdict(found: list[str]) -> RenderableType:
     return Group(heading(count_of(len(found), "mistake")), *(say(mistake) for mistake in found))
 
 
-def _of_sample(sample: Sample, grammar: Grammar) -> Iterator[str]:
+def _of_sample(sample: Sample, told: Shown, grammar: Grammar) -> Iterator[str]:
     line = plain(sample.text.decode("utf-8", "replace"))[:_LINE]
-    for fault in faults(sample, grammar):
+    for fault in faults(sample, told):
         yield f'{sample.file}: sample "{line}" {fault}'
-    for pattern in sorted(strangers(sample, grammar)):
+    for pattern in sorted(strangers(sample, told, grammar)):
         yield f'{sample.file}: sample "{line}" is also read by {pattern}'
