@@ -105,12 +105,12 @@ def _jobs(sheets: Sequence[Sheet], extents: Sequence[Extent]) -> Jobs:
 
 
 def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
-    own, starts, ends = (
-        np.array(told or [False]).take(source.pattern)
-        for told in ([p.place == "own" for p in grammar.patterns],
-                     [p.starts for p in grammar.patterns],
-                     [is_summary(p) for p in grammar.patterns])
-    )  # fmt: skip
+    met = np.flatnonzero(np.bincount(source.pattern.astype(np.intp)))  # a few, of hundreds
+    told = np.zeros((3, len(grammar.patterns) or 1), bool)
+    for at in met.tolist():
+        pattern = grammar.patterns[at]
+        told[:, at] = pattern.place == "own", pattern.starts, is_summary(pattern)
+    own, starts, ends = told.take(source.pattern, axis=1)
     return extent_of(source, own, starts, ends, sheet.records.senders.hosts.values)
 
 
