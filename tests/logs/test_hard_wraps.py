@@ -65,9 +65,20 @@ def told(log: Path) -> pa.Table:
     return read(log.read_bytes()).events
 
 
-@pytest.mark.parametrize("wrap", [wrapped, wrapped_at_blanks])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("log", WRAPPED, ids=lambda log: log.stem)
+#: Each log at each width; of two that are side by side one is wrapped at blanks.
+WAYS = [
+    (log, width, (wrapped, wrapped_at_blanks)[(i + j) % 2])
+    for i, log in enumerate(WRAPPED)
+    for j, width in enumerate(WIDTHS)
+]
+
+
+def by_turns(these: Sequence[Any], ways: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each of these in one of the ways, each way with one after the other."""
+    return [(one, ways[at % len(ways)]) for at, one in enumerate(these)]
+
+
+@pytest.mark.parametrize(("log", "width", "wrap"), WAYS, ids=lambda one: getattr(one, "stem", None))
 def test_a_wrapped_log_says_what_it_said_on_the_same_lines(
     log: Path, width: int, wrap: Callable[[Sequence[bytes], int], list[list[bytes]]]
 ) -> None:
@@ -83,8 +94,11 @@ def test_a_wrapped_log_says_what_it_said_on_the_same_lines(
     assert again.coverage.lines == sum(map(len, parts)) - 1
 
 
-@pytest.mark.parametrize("fold", [folded, folded_at_blanks])
-@pytest.mark.parametrize("log", JUDGED, ids=lambda log: log.stem)
+@pytest.mark.parametrize(
+    ("log", "fold"),
+    by_turns(JUDGED, [folded, folded_at_blanks]),
+    ids=lambda one: getattr(one, "stem", None),
+)
 def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
     log: Path, fold: Callable[[bytes, int], bytes], tmp_path: Path
 ) -> None:
@@ -100,9 +114,9 @@ def without_blanks(text: bytes) -> bytes:
     return b"\n".join(line.rstrip(b" ") for line in text.split(b"\n"))
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize(
-    "name", ["zero2_accumulation_0.16.9", "killed_rank_0.19.8", "zero3_0.19.8"]
+    ("name", "width"),
+    by_turns(["zero2_accumulation_0.16.9", "killed_rank_0.19.8", "zero3_0.19.8"], [80, 100, 120]),
 )
 def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     name: str, width: int, tmp_path: Path
@@ -113,13 +127,15 @@ def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     assert verdict(load(path)) == verdict(loaded(log))
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize(
-    "name",
-    [
-        "comms_verbose_0.16.9", "csv_monitor_0.16.9", "pipeline_0.16.9",
-        "zero2_accumulation_0.16.9", "zero3_offload_0.19.8",
-    ],
+    ("name", "width"),
+    by_turns(
+        [
+            "comms_verbose_0.16.9", "csv_monitor_0.16.9", "pipeline_0.16.9",
+            "zero2_accumulation_0.16.9", "zero3_offload_0.19.8",
+        ],
+        [80, 100, 120],
+    ),
 )  # fmt: skip
 def test_a_copy_of_a_terminal_that_ends_no_line_with_a_blank_has_the_verdict_of_the_log(
     name: str, width: int, tmp_path: Path

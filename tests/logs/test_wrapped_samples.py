@@ -16,6 +16,7 @@ import pytest
 from dsprof.logs import read
 from dsprof.logs.containers import is_plain_text
 from dsprof.run import load
+from dsprof.run.versions import Versions, versions
 from tests.logs.reading import difference
 from tests.logs.reading import read as read_portions
 
@@ -163,12 +164,32 @@ def verdict(
     return judged(tmp_path_factory.mktemp("bare"), headless)
 
 
-@pytest.mark.parametrize("wrapper", WRAPS)
-def test_what_a_line_without_a_header_tells_of_the_version_is_told_behind_wrappers_too(
+@pytest.mark.parametrize("wrapper", [*WRAPS][::4])
+def test_a_log_has_its_verdict_behind_wrappers_too(
     wrapper: str, headless: list[bytes], verdict: list[tuple[object, ...]], tmp_path: Path
 ) -> None:
     assert "untrustworthy-timers" in [found[0] for found in verdict]  # its table adds up totals
     assert judged(tmp_path, WRAPS[wrapper](headless)) == verdict
+
+
+def version(folder: Path, lines: Sequence[bytes]) -> Versions:
+    log = folder / "log.txt"
+    log.write_bytes(b"\n".join(lines) + b"\n")
+    run = load(log)
+    return versions(run.as_told, run._facts)
+
+
+@pytest.fixture(scope="module")
+def bare_version(headless: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Versions:
+    return version(tmp_path_factory.mktemp("bare"), headless)
+
+
+@pytest.mark.parametrize("wrapper", WRAPS)
+def test_what_a_line_without_a_header_tells_of_the_version_is_told_behind_wrappers_too(
+    wrapper: str, headless: list[bytes], bare_version: Versions, tmp_path: Path
+) -> None:
+    assert bare_version.spans
+    assert version(tmp_path, WRAPS[wrapper](headless)) == bare_version
 
 
 TIMERS = b"time (ms) | fwd: 1.00 | bwd: 2.00 | step: 3.00"
@@ -220,8 +241,15 @@ def unnumbered() -> pa.Table:
     return read_portions(b"\n".join(lines_of(NAMES[0])[:200]) + b"\n").events
 
 
-@pytest.mark.parametrize("portion", [1, 7, 4096, 1 << 30])
-@pytest.mark.parametrize("numbers", NUMBERED)
+#: Each form in portions of some bytes, and whole; every third also byte by byte.
+PORTIONS = [
+    (numbers, portion)
+    for at, numbers in enumerate(NUMBERED)
+    for portion in ((1,) * (at % 3 == 0) + (7, 4096)[at % 2 :][:1] + (1 << 30,))
+]
+
+
+@pytest.mark.parametrize(("numbers", "portion"), PORTIONS)
 def test_line_numbers_are_no_tasks_however_the_log_comes(
     numbers: str, portion: int, unnumbered: pa.Table
 ) -> None:
