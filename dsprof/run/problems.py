@@ -194,7 +194,10 @@ def has_timed_out(kinds: pd.Series[Any], texts: pd.Series[Any]) -> bool:
 
 def _relayed(rows: pd.DataFrame) -> pd.Series[Any]:
     """The rank whose timeout a row tells of, where that is another one's; NA elsewhere."""
-    of = rows["text"].astype("str").str.extract(OF_ANOTHER)[0].where(rows["kind"] == "watchdog")
+    watchdog = rows["kind"] == "watchdog"
+    if not watchdog.any():
+        return pd.Series(pd.NA, rows.index, rows["rank"].dtype)
+    of = rows["text"].astype("str").str.extract(OF_ANOTHER)[0].where(watchdog)
     return pd.to_numeric(of).astype("Int64").astype(rows["rank"].dtype)
 
 
@@ -322,6 +325,8 @@ def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
 
 def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     """Ends that a row of the same failure in front of them brought about."""
+    if len(rows) < 2:
+        return np.zeros(len(rows), bool)
     kind, code, text = rows["kind"], rows["value"], rows["text"].astype("str")
     silent = kind.isin(_SILENT)
     tasks = silent & ~code.isin(_SIGTERM) & (code != 0)

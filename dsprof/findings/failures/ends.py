@@ -169,6 +169,8 @@ def untold_among(run: Run, row: pd.Series[Any]) -> int:
     """Among how many launches nothing tells of which one a failure is: its file holds no time and
     no step, and no name puts it beside the files of one; 0 where something tells."""
     told = run.told
+    if told["segment"].nunique() < 2:
+        return 0
     mine = told[told["source"] == row["source"]]
     if mine.empty or mine["at"].notna().any() or mine["step"].notna().any():
         return 0
