@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dsprof.findings import RULES, Abstention, Finding, abstentions_of, findings_of
+from dsprof.findings.facts import Facts
 from dsprof.grammar import builtin
 from dsprof.run import Run, from_events
 
@@ -156,6 +157,14 @@ def one(run: Run, rule: str) -> Finding:
     found = [finding for finding in findings_of(run) if finding.rule == rule]
     assert len(found) == 1, (rule, [finding.title for finding in findings_of(run)])
     return found[0]
+
+
+def alone(run: Run, rule: str) -> Finding:
+    """`one`, where only that rule is asked: of many runs that are alike, each all over again."""
+    found = RULES[rule](Facts(run))
+    assert isinstance(found, list), found
+    (only,) = found
+    return only
 
 
 def silent(run: Run, rule: str) -> bool:

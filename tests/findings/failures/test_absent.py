@@ -9,14 +9,14 @@ import pytest
 from dsprof.findings import Finding
 from dsprof.recording.launches import Gone
 from dsprof.run import from_events
-from tests.findings.plants import one
+from tests.findings.plants import alone
 from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
 
 
 def hang(**stuck: Any) -> Finding:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
     other = killed(0, 40.0, 15, None, **waits, **inside("backward", "compute"))
-    return one(run_of(other, process(1, **stuck)), "hang")
+    return alone(run_of(other, process(1, **stuck)), "hang")
 
 
 def test_a_rank_that_is_seen_to_be_in_a_phase_is_told_with_the_command_that_looks_at_it() -> None:
@@ -31,7 +31,7 @@ def test_a_rank_that_is_seen_to_be_in_a_phase_is_told_with_the_command_that_look
 
 
 def test_a_rank_that_nobody_saw_end_did_not_come_out_of_its_phase() -> None:
-    found = one(run_of(ended(0, seconds=40.0), process(1, **inside("data", "data"))), "hang")
+    found = alone(run_of(ended(0, seconds=40.0), process(1, **inside("data", "data"))), "hang")
     assert found.title.endswith(": rank 1 did not come out of data")
     assert "which it entered 29.9 s before the others ended" in found.summary
     assert [advice.setting for advice in found.advice] == [
@@ -52,34 +52,34 @@ def test_a_rank_that_is_in_no_phase_is_said_to_be_between_two() -> None:
 
 
 def test_since_when_a_rank_is_between_two_phases_is_told_where_nobody_saw_it_end() -> None:
-    found = one(run_of(ended(0, seconds=100.0), process(1, **inside("step", over=True))), "hang")
+    found = alone(run_of(ended(0, seconds=100.0), process(1, **inside("step", over=True))), "hang")
     assert found.title.endswith(": rank 1 was between phases since 12:00:10 UTC")
     assert ", after step, since 12:00:10 UTC: in the script's own code" in found.summary
 
 
 def test_when_a_rank_came_to_its_phase_is_not_told_where_nobody_knows() -> None:
     unknown = {"phase": {"name": "data", "class": "data", "over": False, "at": 0}}
-    found = one(run_of(ended(0, seconds=40.0), process(1, **unknown)), "hang")
+    found = alone(run_of(ended(0, seconds=40.0), process(1, **unknown)), "hang")
     assert found.summary.startswith("Rank 1 did not come out of data. The others waited")
 
 
 def test_a_process_of_which_nobody_knows_its_rank_is_no_rank_that_did_not_come() -> None:
     stuck = process(1, **inside("data", "data")) | {"rank": None}
-    found = one(run_of(ended(0, seconds=40.0), stuck), "hang")
+    found = alone(run_of(ended(0, seconds=40.0), stuck), "hang")
     assert found.title == "Training hung after step 10"
     assert "None" not in found.summary
 
 
 def test_several_ranks_that_did_not_come_are_named_and_where_they_were() -> None:
     stuck = [process(rank, **inside("data", "data")) for rank in (1, 2)]
-    found = one(run_of(ended(0, seconds=40.0), *stuck), "hang")
+    found = alone(run_of(ended(0, seconds=40.0), *stuck), "hang")
     assert found.title.endswith(": ranks 1 and 2 did not arrive")
     assert "their recordings end before that one" in found.summary
     assert "Ranks 1 and 2 were in data, one of them since 12:00:10 UTC." in found.summary
 
 
 def test_of_several_ranks_that_did_not_come_it_may_not_be_known_where_they_were() -> None:
-    found = one(run_of(ended(0, seconds=40.0), process(1), process(2)), "hang")
+    found = alone(run_of(ended(0, seconds=40.0), process(1), process(2)), "hang")
     assert "before that one, without a message. Their stacks (py-spy" in found.summary
 
 
@@ -103,7 +103,7 @@ def test_where_nobody_was_seen_to_end_it_is_not_said_that_anybody_did() -> None:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER}}
     run = run_of(process(0, **waits), process(1, **inside("data", "data")))
     assert "which it entered 29.9 s before the last of the others began to wait" in (
-        one(run, "hang").summary
+        alone(run, "hang").summary
     )
 
 
@@ -129,11 +129,11 @@ def test_how_long_others_waited_is_told_by_one_clock() -> None:
         ended(0, seconds=40.0), process(1, host="w1", **inside("data", "data")),
     )  # fmt: skip
     run = from_events(run.events, meta=run.meta | {"clocks": {"w1": {"ahead": -10.0}}})
-    assert "which it entered 19.9 s before the others ended" in one(run, "hang").summary
+    assert "which it entered 19.9 s before the others ended" in alone(run, "hang").summary
 
 
 @pytest.mark.parametrize("phase", ["checkpoint", "load_checkpoint"])
 def test_a_save_that_does_not_end_sends_to_its_file_system(phase: str) -> None:
     stuck = process(1, **inside(phase, "checkpoint"))
-    found = one(run_of(ended(0, seconds=1000.0), stuck), "hang")
+    found = alone(run_of(ended(0, seconds=1000.0), stuck), "hang")
     assert found.advice[-1].setting == "file system of the checkpoint"

@@ -10,7 +10,7 @@ from dsprof.findings import findings_of
 from dsprof.findings.failures import ends
 from dsprof.findings.failures.cures import cures
 from dsprof.run import load
-from tests.findings.plants import one, problem, run_of
+from tests.findings.plants import alone, problem, run_of
 from tests.loaded import run_of_text
 
 
@@ -123,13 +123,13 @@ from tests.loaded import run_of_text
     ],
 )
 def test_an_exception_that_says_what_it_wants_is_advised(text: str, setting: str, to: str) -> None:
-    found = one(run_of([problem("exception", text, rank=0)]), "rank-died")
+    found = alone(run_of([problem("exception", text, rank=0)]), "rank-died")
     assert [(advice.setting, advice.to) for advice in found.advice] == [(setting, to)]
 
 
 def test_any_other_exception_is_the_code_s_own() -> None:
     run = run_of([problem("exception", "KeyError: 'labels'", rank=0)])
-    assert one(run, "rank-died").advice == ()
+    assert alone(run, "rank-died").advice == ()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_any_other_exception_is_the_code_s_own() -> None:
 )
 def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, setting: str) -> None:
     said = f"*** STEP 7.0 ON node7 CANCELLED AT 2026-03-25T18:00:12{reason} ***"
-    found = one(run_of([problem("cancelled", said)]), "rank-died")
+    found = alone(run_of([problem("cancelled", said)]), "rank-died")
     assert [advice.setting for advice in found.advice] == [setting]
 
 
@@ -184,7 +184,7 @@ def test_of_a_build_that_failed_the_line_is_told_that_says_most(
 ) -> None:
     lines = (line for line in BUILD.splitlines(keepends=True))
     run = run_of_text(*(line for line in lines if not any(word in line for word in without)))
-    assert one(run, "rank-died").title == f"A process could not build an extension: {told}"
+    assert alone(run, "rank-died").title == f"A process could not build an extension: {told}"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_of_a_build_that_failed_the_line_is_told_that_says_most(
     ],
 )
 def test_a_build_that_failed_is_advised_on_what_it_missed(text: str, setting: str) -> None:
-    found = one(run_of([problem("build-failed", text, rank=0)]), "rank-died")
+    found = alone(run_of([problem("build-failed", text, rank=0)]), "rank-died")
     assert [advice.setting for advice in found.advice] == [setting]
 
 
@@ -212,7 +212,7 @@ def test_a_rank_that_could_not_start_nccl_points_to_rank_0(got: str) -> None:
         "[7] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
         f"key-value store by key '0', but store->get('0') got error: {got}"
     )
-    found = one(run_of_text(f"network set up issue.{said}\n"), "rank-died")
+    found = alone(run_of_text(f"network set up issue.{said}\n"), "rank-died")
     assert found.title.startswith("Rank 7 got no answer of the rank that starts NCCL: [7] is")
     assert [advice.setting for advice in found.advice] == ["log of rank 0"]
 
@@ -234,11 +234,11 @@ def test_a_rank_that_could_not_start_nccl_points_to_rank_0(got: str) -> None:
     ],
 )
 def test_who_could_not_meet_the_others_is_told_by_what_failed(said: str, title: str) -> None:
-    assert one(run_of_text(f"{said}\n"), "rank-died").title.startswith(title)
+    assert alone(run_of_text(f"{said}\n"), "rank-died").title.startswith(title)
 
 
 def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own_log() -> None:
-    found = one(run_of([problem("exit", "Back-off restarting failed container a")]), "rank-died")
+    found = alone(run_of([problem("exit", "Back-off restarting failed container a")]), "rank-died")
     assert found.title == "A process ended again and again: Back-off restarting failed container a"
     assert [advice.setting for advice in found.advice] == ["kubectl logs --previous"]
 
@@ -297,30 +297,30 @@ def test_a_container_that_kubernetes_starts_again_and_again_is_asked_for_its_own
 def test_what_could_not_start_or_was_lost_is_told_and_advised(
     said: str, title: str, setting: str
 ) -> None:
-    found = one(run_of_text(f"{said}\n"), "rank-died")
+    found = alone(run_of_text(f"{said}\n"), "rank-died")
     assert found.title.startswith(title)
     assert [advice.setting for advice in found.advice] == [setting]
 
 
 def test_a_pod_that_no_node_can_take_is_said_and_its_requests_are_compared() -> None:
     said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
-    found = one(run_of([problem("not-scheduled", said)]), "rank-died")
+    found = alone(run_of([problem("not-scheduled", said)]), "rank-died")
     assert found.title == f"A pod found no node that can take it: {said}"
     assert [advice.setting for advice in found.advice] == ["kubectl describe node"]
 
 
 def test_a_fault_that_amds_driver_reports_is_not_looked_for_with_nvidias_tools() -> None:
     said = "amdgpu 0000:15:00.0: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!"
-    found = one(run_of([problem("gpu-error", said)]), "rank-died")
+    found = alone(run_of([problem("gpu-error", said)]), "rank-died")
     assert "amd-smi" in found.advice[0].to
     said = "amdgpu 0000:3d:00.0: [mmhub0] no-retry page fault"
-    found = one(run_of([problem("gpu-fault", said)]), "rank-died")
+    found = alone(run_of([problem("gpu-fault", said)]), "rank-died")
     assert [advice.setting for advice in found.advice] == ["AMD_SERIALIZE_KERNEL"]
 
 
 def test_a_pod_that_its_node_did_not_admit_is_said_and_its_devices_are_looked_for() -> None:
     said = "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu"
-    found = one(run_of([problem("not-admitted", said)]), "rank-died")
+    found = alone(run_of([problem("not-admitted", said)]), "rank-died")
     assert found.title.startswith("A pod was not admitted by its node: Allocate failed")
     assert found.advice[0].setting.startswith("kubectl describe node")
 
@@ -329,7 +329,7 @@ def test_a_pod_that_its_node_did_not_admit_is_said_and_its_devices_are_looked_fo
     "said", ["Preempted by pod 6a0f on node gpu-7", "Preempted in order to admit critical pod"]
 )
 def test_a_pod_that_was_preempted_is_advised_to_resume(said: str) -> None:
-    found = one(run_of([problem("cancelled", said)]), "rank-died")
+    found = alone(run_of([problem("cancelled", said)]), "rank-died")
     assert [advice.setting for advice in found.advice] == ["checkpoints"]
 
 
@@ -344,7 +344,7 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
     resource: str, setting: str
 ) -> None:
     said = f"Message: The node was low on resource: {resource}. Container a was using 5Gi"
-    found = one(run_of_text(said), "rank-died")
+    found = alone(run_of_text(said), "rank-died")
     assert "was ended by the scheduler: The node was low on" in found.title
     assert [advice.setting for advice in found.advice] == [setting]
 
@@ -453,14 +453,13 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
     ],
 )
 def test_a_failure_is_advised_on_what_it_says(kind: str, text: str, setting: str) -> None:
-    found = one(
-        run_of([problem(kind, text, value=1.0), problem("exit", "", value=1.0)]), "rank-died"
-    )
+    run = run_of([problem(kind, text, value=1.0), problem("exit", "", value=1.0)])
+    found = alone(run, "rank-died")
     assert [advice.setting for advice in found.advice] == [setting]
 
 
 def test_a_launcher_that_somebody_stopped_by_hand_is_not_advised_on() -> None:
-    assert one(run_of([problem("signal", "got signal 2", value=2.0)]), "rank-died").advice == ()
+    assert alone(run_of([problem("signal", "got signal 2", value=2.0)]), "rank-died").advice == ()
 
 
 _ASCEND = """\
@@ -485,12 +484,12 @@ def test_a_collective_of_ascend_that_timed_out_is_a_hang(tmp_path: Path) -> None
 
 
 def test_a_process_that_sigint_ended_was_stopped() -> None:
-    found = one(run_of([problem("exit", "exits with return code = -2", value=-2)]), "rank-died")
+    found = alone(run_of([problem("exit", "exits with return code = -2", value=-2)]), "rank-died")
     assert found.title.startswith("A process was stopped by SIGINT (Ctrl-C): exits")
 
 
 def test_a_job_that_was_stopped_by_hand_is_told_so() -> None:
-    found = one(run_of([problem("exception", "KeyboardInterrupt", rank=0)]), "rank-died")
+    found = alone(run_of([problem("exception", "KeyboardInterrupt", rank=0)]), "rank-died")
     assert found.title.startswith("Rank 0 was stopped by SIGINT (Ctrl-C)")
 
 
@@ -526,21 +525,21 @@ _OF_HYDRA = "Error executing job with overrides: ['model=tiny']\n"
 
 def test_an_error_that_hydra_tells_without_its_traceback_is_read() -> None:
     said = "Error in call to target 'tiny.Shards':\nTypeError('no such folder')\nfull_key: data\n"
-    found = one(run_of_text(_OF_HYDRA, said), "rank-died")
+    found = alone(run_of_text(_OF_HYDRA, said), "rank-died")
     assert found.title == "A process ended with an exception: TypeError('no such folder')"
     said = "Error locating target 'tiny.Model', set env var HYDRA_FULL_ERROR=1 to see more.\n"
-    found = one(run_of_text(_OF_HYDRA, said), "rank-died")
+    found = alone(run_of_text(_OF_HYDRA, said), "rank-died")
     assert found.title.endswith(": Error locating target 'tiny.Model'")
     assert found.advice[0].setting == "HYDRA_FULL_ERROR"
 
 
 def test_hydras_word_of_an_error_is_the_failure_only_where_nothing_else_is_told() -> None:
-    found = one(run_of_text(_OF_HYDRA), "rank-died")
+    found = alone(run_of_text(_OF_HYDRA), "rank-died")
     assert found.title == "A process exited with an error: Error executing job with overrides"
     assert found.advice[0].setting == "stderr of that process"
     lines = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\nKeyError: 1\n'
-    assert one(run_of_text(_OF_HYDRA, lines), "rank-died").title.endswith(": KeyError: 1")
+    assert alone(run_of_text(_OF_HYDRA, lines), "rank-died").title.endswith(": KeyError: 1")
     died = "A worker died or was killed while executing a task by an unexpected system error. "
     lines = f"(raylet) {died}Node ID: 5 Worker IP address: 10.0.0.7 Worker port: 10002\n"
-    found = one(run_of_text(lines, _OF_HYDRA), "rank-died")
+    found = alone(run_of_text(lines, _OF_HYDRA), "rank-died")
     assert found.title.startswith("A process on 10.0.0.7 ended without an exception: A worker died")

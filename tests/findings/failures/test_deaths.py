@@ -13,17 +13,7 @@ from dsprof.findings import Finding, findings_of
 from dsprof.findings.failures import ends
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import (
-    WELL,
-    Row,
-    metric,
-    one,
-    problem,
-    rules,
-    run_of,
-    silent,
-    steps,
-)
+from tests.findings.plants import WELL, Row, alone, metric, problem, rules, run_of, silent, steps
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header, write_steps
 from tests.text.said import shown
@@ -46,13 +36,13 @@ def test_the_code_that_is_sshs_own_is_a_lost_connection() -> None:
     run = run_of(
         [*steps(40, WELL), problem("exit", "ssh exited with exit code 255", value=255.0, **failed)]
     )
-    found = one(run, "rank-died")
+    found = alone(run, "rank-died")
     assert found.title.startswith("Most likely the connection to w2 was lost after step 40: ssh")
     assert found.confidence == "medium"
     run = run_of(
         [*steps(40, WELL), problem("exit", "ssh exited with exit code 1", value=1.0, **failed)]
     )
-    assert "exited with an error" in one(run, "rank-died").title
+    assert "exited with an error" in alone(run, "rank-died").title
 
 
 def test_the_exception_that_was_first_is_named_and_its_victims_are_not() -> None:
@@ -60,7 +50,7 @@ def test_the_exception_that_was_first_is_named_and_its_victims_are_not() -> None
         problem("exception", "RuntimeError: bad batch", rank=1, host="w0", step=7),
         problem("connection", "Connection closed by peer", rank=0, host="w0", step=7),
     ]
-    found = one(run_of([*steps(10, WELL), *rows]), "rank-died")
+    found = alone(run_of([*steps(10, WELL), *rows]), "rank-died")
     assert found.title.startswith("Rank 1 on w0 ended with an exception after step 7: RuntimeError")
     assert found.ranks == (1,)
     assert found.steps == (7, 7)
@@ -68,7 +58,7 @@ def test_the_exception_that_was_first_is_named_and_its_victims_are_not() -> None
 
 def test_signal_9_is_called_by_its_name_and_its_usual_cause() -> None:
     run = run_of([*steps(10, WELL), problem("exit", "exits with return code = -9", value=-9)])
-    found = one(run, "rank-died")
+    found = alone(run, "rank-died")
     assert "was killed by SIGKILL" in found.title
     assert "out-of-memory killer" in found.summary
 
@@ -83,7 +73,7 @@ def test_signal_9_is_called_by_its_name_and_its_usual_cause() -> None:
     ],
 )
 def test_what_ends_a_process_without_an_exception_is_called_none(text: str, said: str) -> None:
-    found = one(run_of([problem("exception", text, rank=1)]), "rank-died")
+    found = alone(run_of([problem("exception", text, rank=1)]), "rank-died")
     assert found.title == f"Rank 1 {said}: {text}"
 
 
@@ -97,18 +87,18 @@ def test_what_ends_a_process_without_an_exception_is_called_none(text: str, said
 def test_a_run_that_gave_up_on_overflows_is_told_by_what_it_gave_up_on(
     text: str, said: str
 ) -> None:
-    found = one(run_of([problem("overflow-limit", text, rank=2)]), "rank-died")
+    found = alone(run_of([problem("overflow-limit", text, rank=2)]), "rank-died")
     assert found.title.startswith(f"Rank 2 ended because {said}")
 
 
 def test_a_taken_port_advises_another() -> None:
-    found = one(run_of([problem("port-in-use", "EADDRINUSE", rank=0)]), "rank-died")
+    found = alone(run_of([problem("port-in-use", "EADDRINUSE", rank=0)]), "rank-died")
     assert found.advice[0].setting == "--master_port"
 
 
 def test_a_checkpoint_that_could_not_be_written_is_what_ended_a_process() -> None:
     rows = [problem("checkpoint-failed", "Failed saving", rank=0), problem("exit", "1", value=1)]
-    found = one(
+    found = alone(
         run_of([*steps(10, WELL), *(row | {"pattern": FAILED} for row in rows)]), "rank-died"
     )
     assert found.title == "Rank 0 could not write a checkpoint after step 10: Failed saving"
@@ -119,7 +109,7 @@ def test_a_survived_error_is_a_warning_and_no_verdict() -> None:
     wandb = problem("exception", "requests.exceptions.ConnectionError: retrying")
     for kind, text in (("exception", str(wandb["text"])), ("oom", OOM)):
         run = run_of([*steps(5, SLOW), problem(kind, text), *steps(59, SLOW)[15:]], world_size=4)
-        found = one(run, "earlier-failure")
+        found = alone(run, "earlier-failure")
         assert found.severity is Severity.WARNING
         assert found.title == "An error was survived: training went on to step 59"
         assert rules(run)[0] == "communication-bound"
@@ -154,7 +144,7 @@ def test_a_survived_error_alone_leaves_the_verdict_to_what_is_known() -> None:
     rows = [metric("loss", step, 1.0) for step in range(1, 60)]
     run = run_of([*rows[:5], problem("exception", "ConnectionError: retrying in 5 s"), *rows[5:]])
     assert rules(run)[0] != "earlier-failure"
-    assert one(run, "earlier-failure").summary.startswith("Printed after step 5: ConnectionError")
+    assert alone(run, "earlier-failure").summary.startswith("Printed after step 5: ConnectionError")
 
 
 def of_launch(segment: int, rows: list[Row]) -> list[Row]:
@@ -166,7 +156,7 @@ def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
         [*steps(7, SLOW), problem("oom", OOM, rank=1), *of_launch(1, steps(20, SLOW))],
         world_size=4,
     )
-    found = one(run, "earlier-failure")
+    found = alone(run, "earlier-failure")
     assert found.title == (
         "An earlier launch failed: Rank 1 ran out of GPU memory after step 7; the last one came to "
         "step 20 and shows no failure"
@@ -182,13 +172,13 @@ def test_a_failure_behind_which_a_restart_trains_no_step_is_the_verdict() -> Non
     rows = [*steps(7, SLOW), failed, *begun]
     run = run_of(rows, world_size=4)
     assert rules(run)[0] == "oom"
-    found = one(run, "oom")
+    found = alone(run, "oom")
     assert found.title == "Rank 1 ran out of GPU memory after step 7"
     assert "It is the only failure that was read of launch 1 of 2." in found.summary
     assert "The launch after it prints no step and no failure." in found.summary
     assert "earlier-failure" not in rules(run)
     again = run_of([*rows, *of_launch(2, begun)], world_size=4)
-    assert "The 2 launches after it print no step and no failure." in one(again, "oom").summary
+    assert "The 2 launches after it print no step and no failure." in alone(again, "oom").summary
 
 
 def test_a_failure_behind_which_a_launch_trained_or_ended_well_is_no_verdict() -> None:
@@ -208,10 +198,10 @@ def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> 
         "1800790 milliseconds before timing out.\n"
     )
     raised = 'Traceback (most recent call last):\n  File "t.py", line 1, in f\nValueError: no\n'
-    assert one(run_of_text(waited, raised), "rank-died").summary == (
+    assert alone(run_of_text(waited, raised), "rank-died").summary == (
         "It is the likeliest cause of the failure messages in the source, some before it."
     )
-    assert one(run_of_text(raised, waited), "rank-died").summary == (
+    assert alone(run_of_text(raised, waited), "rank-died").summary == (
         "It was the first failure in the source; other messages come after it."
     )
 
@@ -219,10 +209,10 @@ def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> 
 def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     failed = [problem("exception", "RuntimeError: x", rank=1), problem("exit", "1", value=1)]
     run = run_of([*failed, *of_launch(1, failed), *of_launch(2, failed)])
-    assert one(run, "rank-died").summary == (
+    assert alone(run, "rank-died").summary == (
         "It was the first failure of the last of 3 launches; other messages come after it."
     )
-    found = one(run, "earlier-failure")
+    found = alone(run, "earlier-failure")
     assert found.title == "2 earlier launches failed too: Rank 1 ended with an exception"
     assert found.summary == (
         "Launches 1 and 2 of 3: Rank 1 ended with an exception: RuntimeError: x."
@@ -231,7 +221,9 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
 
 def test_earlier_launches_that_failed_each_in_its_way_are_told_one_by_one() -> None:
     first, second = problem("oom", OOM, rank=1), problem("exception", "KeyError: x", rank=0)
-    found = one(run_of([first, *of_launch(1, [second]), *of_launch(2, [first])]), "earlier-failure")
+    found = alone(
+        run_of([first, *of_launch(1, [second]), *of_launch(2, [first])]), "earlier-failure"
+    )
     assert found.title == "2 earlier launches failed too"
     assert found.summary.startswith("Launch 1 of 3: Rank 1 ran out of GPU memory")
     assert "Launch 2 of 3: Rank 0 ended with an exception: KeyError: x." in found.summary
@@ -251,7 +243,7 @@ def test_an_earlier_launch_that_hung_is_told_by_who_waited_or_did_not_come(
 ) -> None:
     hung = problem(kind, "timeout", rank=2, step=7)
     run = run_of([*steps(7, SLOW), hung, *of_launch(1, steps(20, SLOW))], world_size=4)
-    assert one(run, "earlier-failure").summary.startswith(f"Launch 1 of 2: {said}")
+    assert alone(run, "earlier-failure").summary.startswith(f"Launch 1 of 2: {said}")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +262,7 @@ def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
     told = [row | {"source": f"{row['segment']}.log"} for row in launches]
 
     def said(**more: Any) -> Finding:
-        return one(run_of([*told, problem(kind, text, rank=1, segment=1, **more)]), rule)
+        return alone(run_of([*told, problem(kind, text, rank=1, segment=1, **more)]), rule)
 
     apart = said(source="errors.txt")
     assert apart.confidence == "low"
@@ -384,7 +376,7 @@ def test_an_exception_behind_one_that_python_only_printed_is_the_failure(tmp_pat
     own = TRACEBACK.replace("OSError: [Errno 9] Bad file descriptor", "ValueError: no")
     text = f"Exception in thread Thread-1:\n{TRACEBACK}{own}"
     (tmp_path / "run.log").write_text(text, encoding="utf-8")
-    found = one(load(tmp_path / "run.log"), "rank-died")
+    found = alone(load(tmp_path / "run.log"), "rank-died")
     assert found.title == "A process ended with an exception: ValueError: no"
     assert "the only failure" in found.summary
 
@@ -418,7 +410,7 @@ def test_a_launch_of_which_a_process_had_not_ended_yet_was_ended_by_the_schedule
 ) -> None:
     text = "".join(WELL_ENDED.splitlines(keepends=True)[:-1]) + CANCELLED
     (tmp_path / "run.log").write_text(text, encoding="utf-8")
-    assert "was ended by the scheduler" in one(load(tmp_path / "run.log"), "rank-died").title
+    assert "was ended by the scheduler" in alone(load(tmp_path / "run.log"), "rank-died").title
 
 
 GONE = "NET/IB : Got completion from peer 10.0.0.7<38536> with error 12, opcode 0, len 0\n"
@@ -433,7 +425,7 @@ def test_the_link_that_ended_a_process_comes_before_the_exceptions_it_raised(
         "  what():  NCCL error: remote process exited or there was a network error\n"
         "Last error:\n" + GONE
     )
-    found = one(load(log), "rank-died")
+    found = alone(load(log), "rank-died")
     assert found.title.startswith("A process lost its network link: NET/IB")
     assert "retries ran out" in found.summary
     assert silent(load(log), "network-fallback")
@@ -458,7 +450,7 @@ def test_an_address_nobody_answers_at_is_no_link_that_was_lost(
     kind: str, text: str, said: str
 ) -> None:
     run = run_of([problem(kind, text, rank=0), problem("exit", "", value=1.0)])
-    assert one(run, "rank-died").title == f"Rank 0 {said}: {text}"
+    assert alone(run, "rank-died").title == f"Rank 0 {said}: {text}"
 
 
 @pytest.mark.parametrize(
@@ -471,24 +463,24 @@ def test_an_address_nobody_answers_at_is_no_link_that_was_lost(
 def test_a_message_that_follows_another_failure_alone_does_not_pass_for_the_cause(
     kind: str, text: str
 ) -> None:
-    found = one(run_of([problem(kind, text, rank=60)]), "rank-died")
+    found = alone(run_of([problem(kind, text, rank=60)]), "rank-died")
     assert "something failed before" in found.summary
     assert [advice.setting for advice in found.advice] == ["logs of the other ranks and hosts"]
     cause = problem("exception", "KeyError: 'labels'", rank=1)
-    found = one(run_of([problem(kind, text, rank=60), cause]), "rank-died")
+    found = alone(run_of([problem(kind, text, rank=60), cause]), "rank-died")
     assert "something failed before" not in found.summary
 
 
 def test_processes_that_the_launcher_ended_without_a_word_are_the_verdict() -> None:
     killed = problem("killed-by-launcher", "Killing subprocess 4101", pattern="launcher.killing")
-    found = one(run_of([*steps(40, WELL), killed | {"step": 40}]), "rank-died")
+    found = alone(run_of([*steps(40, WELL), killed | {"step": 40}]), "rank-died")
     assert found.title == "The launcher ended its processes after step 40; nothing here says why"
     named = problem("exit", "exits with return code = -9", value=-9)
-    assert "SIGKILL" in one(run_of([*steps(40, WELL), killed, named]), "rank-died").title
+    assert "SIGKILL" in alone(run_of([*steps(40, WELL), killed, named]), "rank-died").title
     assert silent(run_of([killed, *steps(40, WELL)]), "rank-died")
     well = metric("exited_well", None, 0.0)
     again = of_launch(1, [*steps(40, WELL), killed | {"step": 40}])
-    assert "nothing here says why" in one(run_of([well, *again]), "rank-died").title
+    assert "nothing here says why" in alone(run_of([well, *again]), "rank-died").title
     assert silent(run_of([*again, *of_launch(1, [well])]), "rank-died")
 
 
@@ -499,7 +491,7 @@ LOST = (
 
 
 def test_a_store_that_went_away_is_the_verdict_where_nothing_else_is_told() -> None:
-    found = one(run_of_text(LOST, LOST.replace("15:17", "15:18")), "rank-died")
+    found = alone(run_of_text(LOST, LOST.replace("15:17", "15:18")), "rank-died")
     assert found.title.startswith("The store through which ranks meet no longer answered")
     assert found.severity is Severity.WARNING
     over = "{'train_runtime': 42.5, 'train_samples_per_second': 8.5, 'epoch': 1.0}\n"
@@ -507,11 +499,11 @@ def test_a_store_that_went_away_is_the_verdict_where_nothing_else_is_told() -> N
     lost = problem("store-lost", "Broken pipe")
     assert silent(run_of([*steps(40, WELL), lost]), "rank-died")
     cause = problem("exception", "KeyError: 'labels'", rank=1)
-    assert "KeyError" in one(run_of([lost, cause]), "rank-died").title
+    assert "KeyError" in alone(run_of([lost, cause]), "rank-died").title
 
 
 def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
-    found = one(
+    found = alone(
         run_of_text(
             "Traceback (most recent call last):\n",
             '  File "/usr/lib/python3.11/multiprocessing/queues.py", line 239, in _feed\n',
@@ -528,16 +520,16 @@ def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None
 def test_a_script_that_stops_at_a_loss_that_is_none_ended_of_that() -> None:
     stops = problem("nan", "Loss is nan, stopping training", step=40)
     ended = problem("exit", "exitcode 1", value=1.0, step=40)
-    found = one(run_of([*steps(40, WELL), stops, ended]), "rank-died")
+    found = alone(run_of([*steps(40, WELL), stops, ended]), "rank-died")
     assert found.title.startswith("A process stopped because its loss is not a number after step")
     skipped = problem("nan", "loss is NaN", step=40)
-    found = one(run_of([*steps(40, WELL), skipped, ended]), "rank-died")
+    found = alone(run_of([*steps(40, WELL), skipped, ended]), "rank-died")
     assert found.title.startswith("A process exited with an error")
     assert silent(run_of([*steps(40, WELL), skipped]), "rank-died")
 
 
 def test_what_a_worker_of_a_data_loader_raised_is_told_as_it_said() -> None:
-    found = one(
+    found = alone(
         run_of_text(
             "[rank1]: Traceback (most recent call last):\n",
             '[rank1]:   File "/opt/torch/_utils.py", line 428, in reraise\n',
@@ -559,7 +551,7 @@ def test_a_command_line_that_is_not_taken_is_told_and_not_the_code_that_follows(
     usage = "usage: train.py [-h] [--steps STEPS]\n"
     error = "train.py: error: unrecognized arguments: --setps 10\n"
     ended = "['python3', '-u', 'train.py', '--local_rank=1'] exits with return code = 2\n"
-    found = one(run_of_text(2 * (usage + error) + header + ended), "rank-died")
+    found = alone(run_of_text(2 * (usage + error) + header + ended), "rank-died")
     assert found.title == (
         "A process rejected its command line: error: unrecognized arguments: --setps 10"
     )
@@ -581,7 +573,7 @@ def test_an_exception_of_torchruns_own_process_is_the_launchers_and_no_ranks(
     lines = 'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n'
     told = f"{lines}torch.distributed.elastic.{error}\n"
     for text, who in ((told, ""), (told.replace("T", "1: T", 1).replace("\nt", "\n1: t"), " on")):
-        found = one(run_of_text(text), "rank-died")
+        found = alone(run_of_text(text), "rank-died")
         assert found.title.startswith(f"The launcher{who}")
         assert said in found.title
         assert found.ranks == ()
@@ -598,7 +590,7 @@ def test_the_step_that_a_recorded_launch_came_to_has_ended(tmp_path: Path) -> No
             writer.problem("exception", "ValueError: bad")
         writer.close()
     run = load(tmp_path)
-    assert one(run, "earlier-failure").title == (
+    assert alone(run, "earlier-failure").title == (
         "An earlier launch failed: Rank 0 on worker-1 ended with an exception after step 4; the "
         "last one came to step 10 and shows no failure"
     )
@@ -629,20 +621,20 @@ def test_of_what_failed_behind_training_it_is_said_that_training_was_over(
     rule: str, said: str
 ) -> None:
     told = "The trainer had said that training was over"
-    assert told in one(run_of_text(_OVER, said), rule).summary
-    assert told not in one(run_of_text(said, _OVER), rule).summary
+    assert told in alone(run_of_text(_OVER, said), rule).summary
+    assert told not in alone(run_of_text(said, _OVER), rule).summary
     again = "{'loss': 1.25, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
-    assert told not in one(run_of_text(_OVER, again, said), rule).summary
+    assert told not in alone(run_of_text(_OVER, again, said), rule).summary
 
 
 def test_an_autotuner_whose_experiments_fail_sends_to_their_own_logs() -> None:
     head = "[2026-03-02 13:51:46,927] [ERROR] [autotuner.py:699:model_info_profile_run] "
     said = f"{head}The model is not runnable with DeepSpeed with error = (a\n"
-    found = one(run_of_text(said), "rank-died")
+    found = alone(run_of_text(said), "rank-died")
     assert found.title.startswith("The launcher could not run what it was to tune: The model is")
     assert found.advice[0].setting == "stderr.log in autotuning_results/profile_model_info"
     none = "No optimal DeepSpeed configuration found by autotuning.\n"
-    found = one(run_of_text(none), "rank-died")
+    found = alone(run_of_text(none), "rank-died")
     assert found.title.startswith("The launcher found nothing that runs to tune: No optimal")
     assert found.advice[0].setting == "stderr.log in the folders of autotuning_results"
 
@@ -656,11 +648,11 @@ def test_a_checkpoint_that_was_not_there_is_told_of_what_failed_behind_it() -> N
     failed = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\n'
     failed += "AssertionError: no state\n"
     told = "DeepSpeed had found no checkpoint to load before it: there is no /out/latest."
-    assert told in one(run_of_text(missed, failed), "rank-died").summary
-    assert told not in one(run_of_text(failed, missed), "rank-died").summary
+    assert told in alone(run_of_text(missed, failed), "rank-died").summary
+    assert told not in alone(run_of_text(failed, missed), "rank-died").summary
     step = "[2026-03-02 10:13:15,570] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, "
     step += "lr=[1e-05], mom=[(0.9, 0.95)]\n"
-    assert told not in one(run_of_text(missed, step, failed), "rank-died").summary
+    assert told not in alone(run_of_text(missed, step, failed), "rank-died").summary
 
 
 @pytest.mark.parametrize(
@@ -675,7 +667,7 @@ def test_a_checkpoint_that_was_not_there_is_told_of_what_failed_behind_it() -> N
 def test_of_a_process_that_only_its_launcher_tells_of_its_own_output_is_asked_for(
     text: str, value: float, *, advised: bool
 ) -> None:
-    found = one(run_of([problem("exit", text, value=value)]), "rank-died")
+    found = alone(run_of([problem("exit", text, value=value)]), "rank-died")
     asked = [
         advice.setting for advice in found.advice if "--enable_each_rank_log" in advice.setting
     ]

@@ -10,15 +10,7 @@ import pytest
 from dsprof.findings import findings_of
 from dsprof.recording import Writer
 from dsprof.run import load
-from tests.findings.plants import (
-    WELL,
-    Row,
-    metric,
-    one,
-    problem,
-    run_of,
-    steps,
-)
+from tests.findings.plants import WELL, Row, alone, metric, problem, run_of, steps
 from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 from tests.run.test_unclosed import LATER, ended, inside, process
@@ -48,7 +40,7 @@ def test_the_code_that_made_the_call_is_named_with_its_ranks() -> None:
     rows = [
         metric("called_from", None, None, text=f"main ({where})", rank=rank) for where, rank in at
     ]
-    found = one(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 880), *rows]), "hang")
+    found = alone(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 880), *rows]), "hang")
     told = (
         "The call was made by ranks 0 and 2 in main (train.py:692); by rank 1 in main (loop.py:7)."
     )
@@ -58,14 +50,14 @@ def test_the_code_that_made_the_call_is_named_with_its_ranks() -> None:
 
 def test_a_rank_that_only_tells_of_anothers_timeout_did_not_wait_itself() -> None:
     text = "Received a dump signal due to a collective timeout from  rank 13"
-    found = one(run_of([*steps(12, WELL), problem("watchdog", text, rank=0, step=12)]), "hang")
+    found = alone(run_of([*steps(12, WELL), problem("watchdog", text, rank=0, step=12)]), "hang")
     assert found.summary.startswith("Rank 13 reports a timeout.")
 
 
 def test_a_timeout_of_ascend_is_not_told_to_use_the_recorder_of_nccl() -> None:
     text = "WorkHCCL(SeqNum=196, OpType=ALLREDUCE, Timeout(ms)=3600000"
     rows = [problem("watchdog", text, rank=1, step=12, count=196)]
-    found = one(run_of([*steps(12, WELL), *rows]), "hang")
+    found = alone(run_of([*steps(12, WELL), *rows]), "hang")
     assert "in ALLREDUCE, call 196" in found.title
     assert found.advice[0].setting == "HCCL_EXEC_TIMEOUT"
 
@@ -78,7 +70,7 @@ def test_a_recorder_of_nccl_is_not_advised_where_gloo_makes_the_collectives(
     accelerator: str, setting: str
 ) -> None:
     rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 880)]
-    assert one(run_of(rows, accelerator=accelerator), "hang").advice[0].setting == setting
+    assert alone(run_of(rows, accelerator=accelerator), "hang").advice[0].setting == setting
 
 
 GLOO = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
@@ -104,7 +96,7 @@ def test_what_a_rank_recorded_last_that_did_not_come_is_said(
         writer.flush()
     writers[0].problem("exception", f"RuntimeError: {GLOO}")
     writers[0].close()
-    found = one(load(tmp_path), "hang")
+    found = alone(load(tmp_path), "hang")
     assert found.ranks == (1,)
     assert f"The last that rank 1 recorded is the end of {said}, 9." in found.summary
 
@@ -128,7 +120,7 @@ def test_what_a_rank_recorded_last_may_be_of_another_engine(
     writers[0].problem("exception", f"RuntimeError: {GLOO}")
     writers[0].close()
     said = "The last that rank 1 recorded is the end of forward in step 13 of engine 1, 9."
-    assert said in one(load(tmp_path), "hang").summary
+    assert said in alone(load(tmp_path), "hang").summary
 
 
 def test_what_a_rank_recorded_last_on_a_gpu_that_did_not_come_to_all_of_it_is_said(
@@ -152,7 +144,7 @@ def test_what_a_rank_recorded_last_on_a_gpu_that_did_not_come_to_all_of_it_is_sa
     writers[0].problem("exception", f"RuntimeError: {GLOO}")
     writers[0].close()
     said = "The last that rank 1 recorded is the end of step 3, 9."
-    assert said in one(load(tmp_path), "hang").summary
+    assert said in alone(load(tmp_path), "hang").summary
 
 
 def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_path: Path) -> None:
@@ -162,13 +154,13 @@ def test_a_first_call_that_never_ends_sends_to_the_ways_between_the_ranks(tmp_pa
     )
     said = "".join(WATCHDOG.format(rank=rank, call=1, last=547) for rank in (0, 1))
     (tmp_path / "run.log").write_text(launched + said.replace(" 70.", " -1."))
-    found = one(load(tmp_path / "run.log"), "hang")
+    found = alone(load(tmp_path / "run.log"), "hang")
     assert "nothing went through before" in found.summary
     assert [advice.setting for advice in found.advice] == ["NCCL_DEBUG", "NCCL_P2P_DISABLE"]
 
 
 def test_one_rank_that_waits_is_told_as_one() -> None:
-    assert one(run_of([*steps(12, WELL), *watchdog(2, 882)]), "hang").summary.startswith(
+    assert alone(run_of([*steps(12, WELL), *watchdog(2, 882)]), "hang").summary.startswith(
         "Rank 2 reports a timeout."
     )
 
@@ -189,7 +181,7 @@ WAITS = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}
 def test_ranks_that_waited_while_the_others_ended_are_not_said_to_have_missed_a_call() -> None:
     """As where the others had fewer batches."""
     left = [process(rank, over_at=LATER, **WAITS) for rank in (1, 2)]
-    found = one(recorded(ended(0, seconds=40.0), *left), "hang")
+    found = alone(recorded(ended(0, seconds=40.0), *left), "hang")
     assert found.title == (
         "Training hung after step 10: ranks 1 and 2 waited in all_reduce, one of them since "
         "12:00:20 UTC"
@@ -202,7 +194,7 @@ def test_ranks_that_waited_while_the_others_ended_are_not_said_to_have_missed_a_
 
 def test_of_those_that_others_did_not_wait_for_one_that_waits_itself_is_not_to_blame() -> None:
     stuck = process(2, **inside("data", "data"))
-    found = one(recorded(ended(0, seconds=40.0), process(1, **WAITS), stuck), "hang")
+    found = alone(recorded(ended(0, seconds=40.0), process(1, **WAITS), stuck), "hang")
     assert found.title.endswith(": rank 2 did not come out of data")
     assert found.ranks == (2,)
 
@@ -210,7 +202,7 @@ def test_of_those_that_others_did_not_wait_for_one_that_waits_itself_is_not_to_b
 def test_a_stuck_watchdog_is_no_collective_that_timed_out(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text(STUCK.format(0) + STUCK.format(1))
-    found = one(load(log), "hang")
+    found = alone(load(log), "hang")
     assert found.title == "NCCL's watchdog of 2 ranks was stuck"
     assert found.confidence == "medium"
     assert found.ranks == (0, 1)
@@ -221,7 +213,7 @@ def test_a_timeout_is_told_once_however_often_its_watchdog_says_it(tmp_path: Pat
     end = "[rank3]:[E901 05:20:03.6 ProcessGroupNCCL.cpp:1899] [PG ID 0 Rank 3] Process group "
     end += f"watchdog thread terminated with exception: {TIMEOUT}"
     log.write_text(end)
-    assert one(load(log), "hang").title == "A collective timed out in ALLREDUCE, call 7"
+    assert alone(load(log), "hang").title == "A collective timed out in ALLREDUCE, call 7"
     log.write_text(f"[rank3]:[E901 05:20:03.6 ProcessGroupNCCL.cpp:616] {TIMEOUT}{end}")
     run = load(log)
     assert run.problems["line"].tolist() == [1]
@@ -232,7 +224,7 @@ def test_an_exception_without_its_reason_comes_behind_a_timeout(tmp_path: Path) 
     log.write_text(
         "terminate called after throwing an instance of 'std::runtime_error'\n" + TIMEOUT
     )
-    assert one(load(log), "hang").title.startswith("A collective timed out")
+    assert alone(load(log), "hang").title.startswith("A collective timed out")
 
 
 def test_a_timeout_behind_a_restart_is_another_one() -> None:
@@ -248,7 +240,7 @@ def test_a_timeout_behind_a_restart_is_another_one() -> None:
 def test_a_watchdog_that_was_stuck_reports_no_timeout(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text(TIMEOUT + STUCK.format(5))
-    found = one(load(log), "hang")
+    found = alone(load(log), "hang")
     assert found.title.startswith("A collective timed out")
     assert found.summary.startswith("Rank 3 reports a timeout.")
 
@@ -259,7 +251,7 @@ def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> 
         "collective: CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER), but Rank 7 is "
         "running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)."
     )
-    found = one(run_of([problem("desync", text, rank=4)]), "hang")
+    found = alone(run_of([problem("desync", text, rank=4)]), "hang")
     assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One rank skipped" in found.summary
 
 
@@ -270,21 +262,21 @@ def test_a_monitored_barrier_names_who_did_not_come() -> None:
         problem("connection", broken, rank=1, step=7),
         problem("watchdog", text, rank=0, step=7),
     ]
-    found = one(run_of([*steps(10, WELL), *rows]), "hang")
+    found = alone(run_of([*steps(10, WELL), *rows]), "hang")
     assert found.title == "A barrier timed out after step 7: rank 2 did not arrive"
     assert "stops at the first one" in found.summary
     assert found.ranks == (2,)
     texts = [f"Rank{who} failed to pass monitoredBarrier in 9 ms" for who in (" 4", "s 4, 5, 6")]
-    found = one(run_of([problem("watchdog", text, rank=0) for text in texts]), "hang")
+    found = alone(run_of([problem("watchdog", text, rank=0) for text in texts]), "hang")
     assert found.title == "A barrier timed out: ranks 4, 5 and 6 did not arrive"
     assert "stops at" not in found.summary
 
 
 def test_a_timeout_of_gloo_is_not_looked_for_in_what_nccl_records() -> None:
     said = "RuntimeError: [/src/gloo/transport/tcp/buffer.cc:78] Timed out waiting 8000ms for recv"
-    found = one(run_of([problem("watchdog", said, rank=2)]), "hang")
+    found = alone(run_of([problem("watchdog", said, rank=2)]), "hang")
     assert found.advice[0].setting == "TORCH_DISTRIBUTED_DEBUG"
-    found = one(run_of([problem("watchdog", "OpType=ALLREDUCE", rank=2)]), "hang")
+    found = alone(run_of([problem("watchdog", "OpType=ALLREDUCE", rank=2)]), "hang")
     assert found.advice[0].setting == "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
@@ -317,7 +309,7 @@ _SUSPECT = (
 
 
 def test_a_timeout_of_ascend_names_the_device_that_hccls_heartbeats_name() -> None:
-    found = one(run_of_text(_EI0002, _SUSPECT.format(3, "Heartbeat Lost")), "hang")
+    found = alone(run_of_text(_EI0002, _SUSPECT.format(3, "Heartbeat Lost")), "hang")
     assert found.title == "A collective timed out: HCCL names device 3 on 10.0.0.7"
     assert "none of its heartbeats came for 30 s" in found.summary
     assert "device 3 on 10.0.0.7: Heartbeat Lost Occurred" in found.evidence[1].text
@@ -326,7 +318,7 @@ def test_a_timeout_of_ascend_names_the_device_that_hccls_heartbeats_name() -> No
 
 def test_of_many_devices_that_hccl_names_some_are_told() -> None:
     suspects = [_SUSPECT.format(device, "Stuck") for device in (1, 2, 2, 4, 5)]
-    found = one(run_of_text(_EI0002, *suspects), "hang")
+    found = alone(run_of_text(_EI0002, *suspects), "hang")
     few = "device 1 on 10.0.0.7, device 2 on 10.0.0.7, device 4 on 10.0.0.7"
     assert found.title.endswith(f": HCCL names {few} and others")
     assert "its process was there, and stood still" in found.summary
@@ -334,6 +326,6 @@ def test_of_many_devices_that_hccl_names_some_are_told() -> None:
 
 def test_a_device_that_hccl_names_comes_behind_a_rank_that_is_known_to_be_missing() -> None:
     rows = [metric("hccl_suspect", None, None, text="device 3 on 10.0.0.7: Stuck Occurred")]
-    found = one(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 879), *rows]), "hang")
+    found = alone(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 879), *rows]), "hang")
     assert found.ranks == (1,)
     assert "HCCL" not in found.title

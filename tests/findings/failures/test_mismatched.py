@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.findings.plants import one
+from tests.findings.plants import alone
 from tests.run.test_unclosed import LATER, inside, process, run_of
 
 
@@ -11,7 +11,7 @@ def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
         process(rank, alive_at=LATER, in_flight={"name": call, "seq": 7, "at": LATER - 28 * 10**9})
         for rank, call in enumerate(("all_reduce", "barrier"))
     ]
-    found = one(run_of(waits[0] | inside("backward", "compute"), waits[1]), "hang")
+    found = alone(run_of(waits[0] | inside("backward", "compute"), waits[1]), "hang")
     assert found.title == "Training hung after step 10: ranks waited in different collectives"
     assert found.summary.startswith(
         "Rank 0 waited in all_reduce, inside backward, for 28.0 s; rank 1 waited in barrier for "
@@ -29,7 +29,7 @@ def test_a_rank_that_waits_in_a_save_of_its_own_sends_to_where_it_is_called() ->
         for rank, call in enumerate(("barrier", "all_reduce"))
     ]
     save = inside("checkpoint", "checkpoint")
-    found = one(run_of(waits[0] | save, waits[1] | inside("backward", "compute")), "hang")
+    found = alone(run_of(waits[0] | save, waits[1] | inside("backward", "compute")), "hang")
     assert found.advice[1].setting == "save_checkpoint"
-    both = one(run_of(*[waiting | save for waiting in waits]), "hang")
+    both = alone(run_of(*[waiting | save for waiting in waits]), "hang")
     assert "save_checkpoint" not in [advice.setting for advice in both.advice]

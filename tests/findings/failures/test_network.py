@@ -12,9 +12,9 @@ from tests.findings.failures.test_deaths import GONE
 from tests.findings.plants import (
     WELL,
     Row,
+    alone,
     config,
     metric,
-    one,
     problem,
     rules,
     run_of,
@@ -27,13 +27,13 @@ from tests.findings.plants import (
 def test_a_variable_that_the_launcher_exports_is_known() -> None:
     command = "pdsh -w a,b export NCCL_DEBUG=INFO; export NCCL_IB_DISABLE=1;  cd /x; python"
     rows = [config("network", "Socket"), config("launch_command", command), *steps(10, WELL)]
-    advice = {a.setting: a.now for a in one(run_of(rows, nodes=2), "network-fallback").advice}
+    advice = {a.setting: a.now for a in alone(run_of(rows, nodes=2), "network-fallback").advice}
     assert advice == {"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": ""}
 
 
 def test_sockets_between_nodes_are_a_fallback() -> None:
     run = run_of([config("network", "Socket"), *steps(10, WELL)], nodes=2)
-    found = one(run, "network-fallback")
+    found = alone(run, "network-fallback")
     assert found.severity is Severity.CRITICAL
     assert found.evidence[0].text == "Using network Socket"
 
@@ -58,7 +58,7 @@ def test_a_missing_adapter_alone_is_no_proof_of_sockets_between_nodes(nodes: lis
     run = run_of([*nodes, lost, config("network", "Socket"), *steps(10, WELL)])
     assert "network-fallback" not in rules(run)
     assert (why(run, "network-fallback") is None) is bool(nodes)
-    assert one(run_of([lost, *steps(10, WELL)], nodes=2), "network-fallback")
+    assert alone(run_of([lost, *steps(10, WELL)], nodes=2), "network-fallback")
 
 
 def test_a_network_that_is_no_socket_is_used_whatever_was_looked_for_first() -> None:
@@ -75,7 +75,7 @@ def test_a_channel_over_sockets_is_proof_of_several_nodes(tmp_path: Path) -> Non
         f"{said}Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
         f"{said}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
     )
-    found = one(load(log), "network-fallback")
+    found = alone(load(log), "network-fallback")
     assert [(proof.text, proof.line) for proof in found.evidence] == [
         ("Using network Socket", 1),
         ("a channel via NET/Socket/0", 3),
@@ -86,24 +86,24 @@ def test_a_queue_that_an_earlier_error_closed_is_not_called_a_broken_link(tmp_pa
     log = tmp_path / "run.log"
     flushed = "NET/IB: Got completion from peer 10.0.0.7<41322> with status=5 opcode=0 len=0\n"
     log.write_text("w0:288:1307 [4] ib_plugin.c:1673 NCCL WARN " + flushed)
-    found = one(load(log), "network-fallback")
+    found = alone(load(log), "network-fallback")
     assert found.title == "NCCL reports a queue that an earlier error had closed"
     log.write_text(
         log.read_text() + "ncclRemoteError: A call failed possibly due to a network error"
     )
-    died = one(load(log), "rank-died")
+    died = alone(load(log), "rank-died")
     assert died.title.startswith("A process lost its connection to a peer: ncclRemoteError")
 
 
 def test_a_broken_link_that_training_is_past_is_a_warning() -> None:
     broken = problem("network-error", GONE, pattern="nccl.warn_network")
     steps = [metric("step_seconds", step, 1.0) for step in range(1, 6)]
-    found = one(run_of([*steps[:3], broken, *steps[3:]]), "network-fallback")
+    found = alone(run_of([*steps[:3], broken, *steps[3:]]), "network-fallback")
     assert found.severity is Severity.WARNING
     assert "did not arrive. Training went on." in found.summary
-    assert one(run_of([*steps, broken]), "network-fallback").severity is Severity.CRITICAL
+    assert alone(run_of([*steps, broken]), "network-fallback").severity is Severity.CRITICAL
     again = [row | {"segment": 1} for row in steps]
-    found = one(run_of([*steps, broken, *again]), "network-fallback")
+    found = alone(run_of([*steps, broken, *again]), "network-fallback")
     assert found.severity is Severity.WARNING
     assert "did not arrive. That was in an earlier launch." in found.summary
 
@@ -114,7 +114,7 @@ def test_a_broken_link_that_ends_nobody_is_no_death_and_says_nothing_of_sockets(
     log = tmp_path / "run.log"
     log.write_text("w0:288:1307 [0] transport/net_ib.cc:94 NCCL WARN " + GONE)
     run = load(log)
-    found = one(run, "network-fallback")
+    found = alone(run, "network-fallback")
     assert "rank-died" not in rules(run)
     assert "retries ran out" in found.summary
     assert "ockets" not in found.summary

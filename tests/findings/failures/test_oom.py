@@ -10,21 +10,13 @@ import pytest
 from dsprof.events import Severity
 from dsprof.run import load
 from tests.findings.failures.test_deaths import OOM, of_launch
-from tests.findings.plants import (
-    WELL,
-    config,
-    one,
-    problem,
-    rules,
-    run_of,
-    steps,
-)
+from tests.findings.plants import WELL, alone, config, problem, rules, run_of, steps
 from tests.loaded import run_of_text
 
 
 def test_out_of_memory_names_rank_host_and_size() -> None:
     run = run_of([*steps(40, WELL), problem("oom", OOM, rank=3, host="w1", step=40)])
-    found = one(run, "oom")
+    found = alone(run, "oom")
     assert found.severity is Severity.CRITICAL
     assert found.title == "Rank 3 on w1 ran out of GPU memory after step 40"
     assert "It asked for 2.00 GiB more on a GPU of 79.2 GiB" in found.summary
@@ -34,7 +26,7 @@ def test_out_of_memory_names_rank_host_and_size() -> None:
 
 def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
     run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=8, zero_stage=2)
-    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    advice = {a.setting: (a.now, a.to) for a in alone(run, "oom").advice}
     assert advice["train_micro_batch_size_per_gpu"] == ("8", "4")
     assert advice["zero_optimization.stage"] == ("2", "3")
 
@@ -53,27 +45,29 @@ def test_a_smaller_micro_batch_can_make_up_the_same_batch(
 ) -> None:
     """No number that a configuration may hold is divided for long, and none below 1 is a size."""
     settings = json.dumps({"train_micro_batch_size_per_gpu": size})
-    advice = one(run_of([problem("oom", OOM, rank=3)], ds_config=settings), "oom").advice[0]
+    advice = alone(run_of([problem("oom", OOM, rank=3)], ds_config=settings), "oom").advice[0]
     assert (advice.now, advice.to, advice.why.partition(" gradient")[0]) == advised
 
 
 def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
     run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=1, zero_stage=3)
-    assert [advice.setting for advice in one(run, "oom").advice] == [
+    assert [advice.setting for advice in alone(run, "oom").advice] == [
         "activation checkpointing", "PYTORCH_CUDA_ALLOC_CONF"
     ]  # fmt: skip
 
 
 def test_a_card_that_is_full_for_nccl_before_any_step_is_held_by_another_process() -> None:
     full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
-    assert one(run_of([full], zero_stage=1), "oom").advice[0].setting == "nvidia-smi on that host"
-    later = one(run_of([*steps(9, WELL), full], zero_stage=1), "oom").advice
+    assert alone(run_of([full], zero_stage=1), "oom").advice[0].setting == "nvidia-smi on that host"
+    later = alone(run_of([*steps(9, WELL), full], zero_stage=1), "oom").advice
     assert "zero_optimization.stage" in [advice.setting for advice in later]
 
 
 def test_a_worker_that_ray_ended_is_not_looked_for_in_the_kernel_s_log() -> None:
     said = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
-    assert one(run_of([problem("host-oom", said)]), "oom").advice[0].setting.startswith("ray logs")
+    assert (
+        alone(run_of([problem("host-oom", said)]), "oom").advice[0].setting.startswith("ray logs")
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,20 +79,20 @@ def test_a_worker_that_ray_ended_is_not_looked_for_in_the_kernel_s_log() -> None
     ],
 )
 def test_where_the_kernel_names_its_victim_nobody_is_sent_to_ask_it(said: str, asked: str) -> None:
-    found = one(run_of([problem("host-oom", said)]), "oom")
+    found = alone(run_of([problem("host-oom", said)]), "oom")
     assert found.advice[0].setting.startswith(asked)
     assert ("limit of its container" in found.summary) == (asked == "docker --memory")
 
 
 def test_a_full_host_is_told_from_a_full_card() -> None:
     run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
-    assert "ran out of host memory" in one(run, "oom").title
+    assert "ran out of host memory" in alone(run, "oom").title
 
 
 def test_advice_is_on_the_settings_of_the_launch_that_failed() -> None:
     rows = [*steps(9, WELL), *of_launch(1, [config("zero_stage", 1), problem("oom", OOM, rank=0)])]
     run = run_of(rows, micro_batch_size=8, zero_stage=3)
-    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    advice = {a.setting: (a.now, a.to) for a in alone(run, "oom").advice}
     assert advice["train_micro_batch_size_per_gpu"] == ("", "smaller")
     assert advice["zero_optimization.stage"] == ("1", "2")
 
@@ -106,7 +100,7 @@ def test_advice_is_on_the_settings_of_the_launch_that_failed() -> None:
 def test_a_card_that_is_full_for_nccl_is_named_and_so_is_what_was_asked_for() -> None:
     full = problem("oom", "Cuda failure 2 'out of memory'", value=1)
     refused = {"kind": "memory", "name": "refused", "bytes": 16, "value": 1}
-    found = one(run_of([full, refused]), "oom")
+    found = alone(run_of([full, refused]), "oom")
     assert found.title == "A process ran out of GPU memory (GPU 1)"
     assert "It asked for 16 B more." in found.summary
 
@@ -114,20 +108,22 @@ def test_a_card_that_is_full_for_nccl_is_named_and_so_is_what_was_asked_for() ->
 @pytest.mark.parametrize(("stage", "advised"), [(0, False), (2, True)])
 def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, advised: bool) -> None:
     run = run_of([problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)], zero_stage=stage)
-    found = one(run, "rank-died")
+    found = alone(run, "rank-died")
     assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised
 
 
 def test_an_optimizer_that_is_not_offloaded_is_not_advised_to_be_offloaded_less() -> None:
     killed = problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)
     told = {"kind": "config", "name": "cpu_offload", "raw": "CPU Offload", "text": "False"}
-    advised = one(run_of([killed, told], zero_stage=1), "rank-died").advice
+    advised = alone(run_of([killed, told], zero_stage=1), "rank-died").advice
     assert not any("offload" in advice.setting for advice in advised)
 
 
 def test_a_recording_without_deepspeed_is_not_advised_to_offload_less() -> None:
     killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source="rank00001.0.dsprof")
-    assert not any("zero" in advice.setting for advice in one(run_of([killed]), "rank-died").advice)
+    assert not any(
+        "zero" in advice.setting for advice in alone(run_of([killed]), "rank-died").advice
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,13 +135,13 @@ def test_fewer_workers_are_not_advised_where_a_recording_shows_none(
 ) -> None:
     killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source=source)
     run = run_of([killed, *([config("data_workers", workers)] if workers else [])])
-    told = one(run, "rank-died").advice
+    told = alone(run, "rank-died").advice
     assert [one.now for one in told if one.setting == "DataLoader(num_workers=...)"] == advised
 
 
 def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
     full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
-    first, second = one(run_of([full]), "oom").advice
+    first, second = alone(run_of([full]), "oom").advice
     assert "by this process, or by another one" in first.why
     assert second.why.startswith("if two ranks share this GPU")
 
@@ -162,7 +158,7 @@ def test_memory_that_the_update_asks_for_is_not_sought_in_activations(
     tmp_path: Path, call: str, inside: bool
 ) -> None:
     (tmp_path / "run.log").write_text(_IN_STEP.format(call=call), encoding="utf-8")
-    found = one(load(tmp_path / "run.log"), "oom")
+    found = alone(load(tmp_path / "run.log"), "oom")
     settings = [advice.setting for advice in found.advice]
     assert ("passes through step()" in found.summary) is inside
     assert ("zero_optimization.offload_optimizer.device" in settings) is inside
@@ -196,7 +192,7 @@ def test_memory_that_the_optimizers_set_up_asks_for_is_no_matter_of_the_batch(
 ) -> None:
     log = tmp_path / "run.log"
     log.write_text(_IN_SETUP.format(package=package, function=function), encoding="utf-8")
-    found = one(load(log), "oom")
+    found = alone(load(log), "oom")
     settings = [advice.setting for advice in found.advice]
     assert ("the set-up of the optimizer" in found.summary) is inside
     assert ("zero_optimization.offload_optimizer.device" in settings) is inside
@@ -209,7 +205,7 @@ def test_a_model_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_be_sharded(
     log = tmp_path / "run.log"
     package, function = "/opt/site-packages/deepspeed", "_configure_distributed_model"
     log.write_text(_IN_SETUP.format(package=package, function=function), encoding="utf-8")
-    found = one(load(log), "oom")
+    found = alone(load(log), "oom")
     assert "the move of the model to the GPU" in found.summary
     assert [(advice.setting, advice.to) for advice in found.advice][:2] == [
         ("zero_optimization.stage", "3"),
@@ -221,7 +217,7 @@ def test_a_stage_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_hold_fewer_la
     moved = {"kind": "metric", "name": "raised_in_setup", "raw": "setup"}
     failed = problem("oom", "CUDA out of memory. Tried to allocate 2.00 GiB")
     rows = [moved | {"text": "_configure_distributed_model"}, failed]
-    found = one(run_of(rows, pipeline_parallel_size=4, world_size=8), "oom")
+    found = alone(run_of(rows, pipeline_parallel_size=4, world_size=8), "oom")
     assert [(advice.setting, advice.now, advice.to) for advice in found.advice] == [
         ("number of pipeline stages", "4", "more"),
         ("dtype of the loaded model", "", "bfloat16"),
@@ -239,7 +235,7 @@ def test_what_nccl_asks_for_as_the_model_is_broadcast_is_not_its_parameters(tmp_
         "Cuda failure 2 'out of memory'\n"
     )
     log.write_text(moved[: moved.index("torch.cuda.OutOf")] + said, encoding="utf-8")
-    found = one(load(log), "oom")
+    found = alone(load(log), "oom")
     assert "parameters asked for it" not in found.summary
     assert found.advice[0].setting == "nvidia-smi on that host"
 
@@ -265,7 +261,7 @@ _OLD = (
     ],
 )
 def test_memory_that_is_held_in_pieces_is_sought_there_first(text: str, fragmented: bool) -> None:
-    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
     first = found.advice[0].setting == "PYTORCH_CUDA_ALLOC_CONF"
     assert (first, "memory is fragmented" in found.summary) == (fragmented, fragmented)
 
@@ -289,7 +285,7 @@ def test_memory_that_another_process_holds_on_the_gpu_is_said_where_it_would_hav
     text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked}. GPU 0 has a "
     text += "total capacity of 31.74 GiB of which 18.81 MiB is free. "
     text += told.format("Including non-PyTorch memory, this process has ")
-    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=0)]), "oom")
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=0)]), "oom")
     assert ("2.42 GiB (process 907)" in found.summary) is shared
     assert (found.advice[0].setting == "nvidia-smi on that host") is shared
 
@@ -303,7 +299,7 @@ def test_memory_that_no_process_is_said_to_hold_is_in_another_container(
         "total capacity of 39.49 GiB of which 119.38 MiB is free. Including non-PyTorch memory, "
         f"this process has {own} memory in use."
     )
-    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
     assert ("enough: 31.0 GiB (no process named" in found.summary) is shared
     assert (found.advice[0].setting == "nvidia-smi on that host") is shared
 
@@ -319,7 +315,7 @@ def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
         '  File "/opt/venv/model.py", line 9, in forward\n'
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     )
-    found = one(load(log), "oom")
+    found = alone(load(log), "oom")
     assert [advice.setting for advice in found.advice] == [
         "per_device_eval_batch_size",
         "eval_accumulation_steps, prediction_loss_only",
@@ -333,7 +329,7 @@ def test_an_evaluation_inside_step_asks_for_memory_and_not_the_update(tmp_path: 
     refused = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     log = tmp_path / "run.log"
     log.write_text("Traceback (most recent call last):\n" + outer + inner + refused)
-    found = one(load(log), "oom")
+    found = alone(load(log), "oom")
     assert "passes through an evaluation: training itself did not ask for it" in found.summary
     assert "step()" not in found.summary
     assert found.advice[0].setting == "per_device_eval_batch_size"
@@ -346,7 +342,7 @@ def test_an_out_of_memory_message_that_was_broken_into_lines_keeps_its_size(who:
         "[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n",
         f"{who}Tried to allocate 2.00 GiB.\n",
     )
-    assert "It asked for 2.00 GiB more." in one(run, "oom").summary
+    assert "It asked for 2.00 GiB more." in alone(run, "oom").summary
 
 
 def test_other_processes_are_seen_in_an_out_of_memory_message_that_was_broken_into_lines() -> None:
@@ -360,7 +356,7 @@ def test_other_processes_are_seen_in_an_out_of_memory_message_that_was_broken_in
         "[rank0]: Of the allocated memory 28.50 GiB is allocated by PyTorch,\n",
         "[rank0]: and 120.50 MiB is reserved by PyTorch but unallocated.\n",
     )
-    found = one(run, "oom")
+    found = alone(run, "oom")
     assert "would have been enough: 2.42 GiB (process 907). " in found.summary
     assert "memory is fragmented" in found.summary
     assert found.advice[0].setting == "nvidia-smi on that host"
@@ -368,10 +364,10 @@ def test_other_processes_are_seen_in_an_out_of_memory_message_that_was_broken_in
 
 def test_the_kernels_summary_of_a_kill_says_which_limit_was_reached() -> None:
     text = "oom-kill:constraint=CONSTRAINT_{},nodemask=(null),cpuset=/,task=python3,pid=4101"
-    found = one(run_of([problem("host-oom", text.format("MEMCG"))]), "oom")
+    found = alone(run_of([problem("host-oom", text.format("MEMCG"))]), "oom")
     assert found.summary.startswith("It reached the limit of its container or job")
     assert found.advice[0].setting.startswith("docker --memory")
-    found = one(run_of([problem("host-oom", text.format("NONE"))]), "oom")
+    found = alone(run_of([problem("host-oom", text.format("NONE"))]), "oom")
     assert "container" not in found.summary
     assert all("dmesg" not in advice.setting for advice in found.advice)
 
@@ -400,7 +396,7 @@ _CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocat
 def test_what_a_process_was_refused_is_named_and_no_victim_of_the_kernel_looked_for(
     said: str, size: str
 ) -> None:
-    found = one(run_of([problem("host-oom", said, rank=0)]), "oom")
+    found = alone(run_of([problem("host-oom", said, rank=0)]), "oom")
     assert found.title == "Rank 0 ran out of host memory" + (
         f": it was refused {size}" * bool(size)
     )
@@ -435,6 +431,6 @@ def test_the_drivers_own_error_before_any_step_is_not_laid_to_the_batch(*, begun
         "    torch.distributed.barrier()\n",
         "RuntimeError: CUDA error: out of memory\n",
     )
-    found = one(run, "oom")
+    found = alone(run, "oom")
     assert (found.advice[0].setting == "nvidia-smi on that host") != begun
     assert any("micro" in advice.setting for advice in found.advice) == begun

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.findings import findings_of
-from tests.findings.plants import one
+from tests.findings.plants import alone
 from tests.loaded import run_of_text
 
 _PACKAGES = "/opt/venv/lib/python3.11/site-packages"
@@ -60,7 +60,7 @@ _LIMIT = "Timeout (0:05:00)!\n"
 
 def test_of_a_time_limit_that_ran_out_it_is_said_where_each_process_stood() -> None:
     lines = [_LIMIT, *_helper(1), *_outside(2), _LIMIT, *_helper(3), *_in_call(4)]
-    found = one(run_of_text(*lines, _LIMIT, *_in_call(6)), "hang")
+    found = alone(run_of_text(*lines, _LIMIT, *_in_call(6)), "hang")
     assert found.title == (
         "A time limit of the script's own, 0:05:00, ran out: 1 process stood in load_batch "
         "(data.py:14); 2 processes in all_reduce, called in average (main.py:12)"
@@ -72,13 +72,13 @@ def test_of_a_time_limit_that_ran_out_it_is_said_where_each_process_stood() -> N
 def test_ranks_that_the_lines_name_are_named() -> None:
     lines = [f"[rank0]: {line}" for line in (_LIMIT, *_in_call(4))]
     lines += [f"[rank1]: {line}" for line in (_LIMIT, *_outside(2))]
-    found = one(run_of_text(*lines), "hang")
+    found = alone(run_of_text(*lines), "hang")
     assert "rank 1 stood in load_batch (data.py:14); rank 0 in all_reduce" in found.title
     assert found.ranks == (1,)
 
 
 def test_a_process_that_was_dumped_again_counts_once() -> None:
-    found = one(run_of_text(_LIMIT, *_in_call(4), _LIMIT, *_outside(4)), "hang")
+    found = alone(run_of_text(_LIMIT, *_in_call(4), _LIMIT, *_outside(4)), "hang")
     assert found.title.endswith("ran out: 1 process stood in load_batch (data.py:14)")
 
 
@@ -87,14 +87,14 @@ def test_a_time_limit_that_training_goes_on_behind_ended_nothing() -> None:
     assert not [one for one in findings_of(run_of_text(*early)) if one.rule == "hang"]
     once_more = [*early, _step(4), _LIMIT, *_outside(2)]
     assert not [one for one in findings_of(run_of_text(*once_more)) if one.rule == "hang"]
-    found = one(run_of_text(*once_more, _LIMIT, *_outside(2)), "hang")
+    found = alone(run_of_text(*once_more, _LIMIT, *_outside(2)), "hang")
     assert "ran out after step 4" in found.title
 
 
 def test_an_exit_code_behind_it_is_how_that_process_ended() -> None:
     code = "[2026-03-04 09:12:33,073] [ERROR] [launch.py:325:sigkill_handler] ['python3', '-u', "
-    found = one(run_of_text(_LIMIT, *_outside(2), f"{code}'main.py'] exits with return code = 1\n"),
-                "hang")  # fmt: skip
+    ended = f"{code}'main.py'] exits with return code = 1\n"
+    found = alone(run_of_text(_LIMIT, *_outside(2), ended), "hang")
     assert "ran out: 1 process stood in load_batch" in found.title
 
 
@@ -118,7 +118,7 @@ Thread 8287 (active)
 
 
 def test_where_backward_waits_for_its_own_thread_that_one_says_where_it_is() -> None:
-    found = one(run_of_text(_SPIED), "hang")
+    found = alone(run_of_text(_SPIED), "hang")
     assert found.severity == "warning"
     assert found.title == (
         "Stacks were taken of a process: 1 process stood in partition_grads "
@@ -126,7 +126,7 @@ def test_where_backward_waits_for_its_own_thread_that_one_says_where_it_is() -> 
     )
     called = _SPIED + "    all_gather (torch/distributed/distributed_c10d.py:27)\n"
     assert "1 process stood in all_gather, called in partition_grads" in (
-        one(run_of_text(called), "hang").title
+        alone(run_of_text(called), "hang").title
     )
 
 
@@ -138,7 +138,7 @@ def test_who_waits_for_a_data_loader_is_told_so() -> None:
         ("/data/train/main.py", 40, "train"),
         ("/data/train/main.py", 90, "<module>"),
     )
-    found = one(run_of_text(_LIMIT, *thread), "hang")
+    found = alone(run_of_text(_LIMIT, *thread), "hang")
     assert found.title.endswith("stood in train (main.py:40), waiting for its data loader")
     assert found.advice[0].setting == "DataLoader(timeout=...)"
 
@@ -150,7 +150,7 @@ def test_who_waits_for_its_gpu_is_told_so() -> None:
         ("/data/train/main.py", 40, "train"),
         ("/data/train/main.py", 90, "<module>"),
     )
-    found = one(run_of_text(_LIMIT, *thread), "hang")
+    found = alone(run_of_text(_LIMIT, *thread), "hang")
     assert found.title.endswith("stood in train (main.py:40), waiting for its GPU")
 
 
@@ -160,7 +160,7 @@ def test_stacks_are_told_with_a_collective_that_timed_out() -> None:
         "timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
         "Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
     )
-    found = one(run_of_text(_LIMIT, *_outside(2), watchdog), "hang")
+    found = alone(run_of_text(_LIMIT, *_outside(2), watchdog), "hang")
     assert found.title.startswith("A collective timed out in ALLREDUCE")
     assert "By their stacks, 1 process stood in load_batch (data.py:14)." in found.summary
 
@@ -174,7 +174,7 @@ def test_stacks_are_told_with_a_collective_that_timed_out() -> None:
 )
 def test_stacks_that_a_job_printed_which_ended_well_behind_them_show_no_hang(end: str) -> None:
     lines = [*map(_step, range(1, 9)), *_in_call(4)]
-    assert one(run_of_text(*lines), "hang")
+    assert alone(run_of_text(*lines), "hang")
     assert not [found for found in findings_of(run_of_text(*lines, end)) if found.rule == "hang"]
 
 
@@ -182,12 +182,12 @@ def test_stacks_that_a_job_printed_which_ended_well_behind_them_show_no_hang(end
 def test_of_a_job_that_its_scheduler_ended_it_is_said_where_it_had_stood(limit: list[str]) -> None:
     before, ended = [*map(_step, range(1, 9)), *limit, *_in_call(4)], "DUE TO TIME LIMIT ***\n"
     ended = f"slurmstepd: error: *** JOB 1234 ON n1 CANCELLED AT 2026-03-04T10:00:00 {ended}"
-    found = one(run_of_text(*before, ended), "rank-died")
+    found = alone(run_of_text(*before, ended), "rank-died")
     assert (
         "The job may have hung before: by their stacks, 1 process stood in all_reduce, called in "
         "average (main.py:12)." in found.summary
     )
-    went_on = one(run_of_text(*before, _step(9), _step(10), ended), "rank-died")
+    went_on = alone(run_of_text(*before, _step(9), _step(10), ended), "rank-died")
     assert "hung" not in went_on.summary
 
 
@@ -195,23 +195,23 @@ def test_of_a_crash_it_is_said_in_which_function_and_from_where_it_came_there() 
     crash = ["Fatal Python error: Segmentation fault\n", "\n", *_helper(1)]
     inner = ("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at")
     current = _thread(2, inner, ("/data/train/main.py", 6, "step"), current=True)
-    found = one(run_of_text(*crash, *current), "rank-died")
+    found = alone(run_of_text(*crash, *current), "rank-died")
     assert found.title.endswith("segmentation fault, in string_at (ctypes/__init__.py:519)")
     assert "It came there from step (main.py:6)." in found.summary
     elsewhere = _thread(3, ("/data/train/data.py", 7, "read"), current=True)
-    found = one(run_of_text(*crash, *current, crash[0], *elsewhere), "rank-died")
+    found = alone(run_of_text(*crash, *current, crash[0], *elsewhere), "rank-died")
     assert found.title.endswith("segmentation fault")
 
 
 def test_of_a_crash_that_prints_one_thread_alone_its_function_is_said() -> None:
     lines = ["Fatal Python error: Segmentation fault\n", "\n", "Stack (most recent call first):\n"]
     frame = '  File "/data/train/main.py", line 6 in step\n'
-    found = one(run_of_text(*lines, frame), "rank-died")
+    found = alone(run_of_text(*lines, frame), "rank-died")
     assert found.title.endswith("segmentation fault, in step (main.py:6)")
 
 
 def test_a_crash_that_says_nothing_can_be_made_to_speak() -> None:
-    found = one(run_of_text("Segmentation fault (core dumped)\n"), "rank-died")
+    found = alone(run_of_text("Segmentation fault (core dumped)\n"), "rank-died")
     assert found.advice[-1].setting == "PYTHONFAULTHANDLER"
 
 

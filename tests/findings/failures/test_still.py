@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.findings import Finding
 from dsprof.run import Run, from_events
-from tests.findings.plants import WELL, one, steps
+from tests.findings.plants import WELL, alone, steps
 from tests.findings.plants import run_of as planted
 from tests.run.test_unclosed import START, ended, inside, process, run_of
 
@@ -59,10 +59,10 @@ def test_no_rank_is_awaited_by_clocks_that_cannot_be_compared() -> None:
     here: dict[str, Any] = {"alive_at": moment(40.0), "idle": 1.0}
     there = process(1, host="w1", idle=1.0, **inside("data", "data"))
     run = run_of(process(0, **here, **waits()), there)
-    assert one(run, "standing-still").severity == "info"
+    assert alone(run, "standing-still").severity == "info"
     clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": 0.0}}
     known = from_events(run.events, meta=run.meta | {"clocks": clocks})
-    assert one(known, "standing-still").severity == "warning"
+    assert alone(known, "standing-still").severity == "warning"
 
 
 def test_ranks_that_wait_in_different_collectives_are_a_warning_of_no_rank() -> None:
@@ -100,7 +100,7 @@ def test_that_all_processes_are_stopped_is_said() -> None:
 def test_who_has_ended_is_said() -> None:
     seen: dict[str, Any] = {"alive_at": moment(30.0), "idle": 20.0}
     run = run_of(ended(0), process(1, **seen, **inside("data", "data")))
-    assert one(run, "standing-still").summary.startswith("The recording of rank 0 has ended. ")
+    assert alone(run, "standing-still").summary.startswith("The recording of rank 0 has ended. ")
 
 
 def test_it_is_not_said_that_nothing_holds_a_run_back_that_stands_still() -> None:

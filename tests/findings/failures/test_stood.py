@@ -10,7 +10,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.failures.stood import said_of_all, stood
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run import from_events
-from tests.findings.plants import one
+from tests.findings.plants import alone
 from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
 
 
@@ -19,7 +19,7 @@ def said(*processes: dict[str, Any]) -> str:
 
 
 def test_what_a_rank_was_in_that_was_killed_is_told_and_for_how_long() -> None:
-    found = one(
+    found = alone(
         run_of(killed(0, 10.6, 15), killed(1, 10.5, 9, **inside("data", "data"))), "rank-died"
     )
     assert found.summary.endswith("Before that, it was in data for 400 ms.")
@@ -32,7 +32,7 @@ def test_of_one_that_had_stood_for_long_it_is_told_where_the_others_were(
     """On NCCL no process waits in the call: the host goes on to where it needs the result. Then its
     watchdog aborts it."""
     first = killed(0, 110.0, signal, **inside("step"))
-    found = one(run_of(first, killed(1, 115.0, 15, **inside("data", "data"))), "rank-died")
+    found = alone(run_of(first, killed(1, 115.0, 15, **inside("data", "data"))), "rank-died")
     assert found.title.startswith(f"{who} on w0 was killed by SIG")
     assert found.summary.endswith(
         "Before that, rank 0 was in step for 99.9 s; rank 1 was in data for 105 s."
@@ -40,7 +40,7 @@ def test_of_one_that_had_stood_for_long_it_is_told_where_the_others_were(
 
 
 def test_a_moment_too_short_for_the_cell_has_no_length() -> None:
-    found = one(run_of(killed(0, 10.6, 15), killed(1, 10.11, 9, **inside("data"))), "rank-died")
+    found = alone(run_of(killed(0, 10.6, 15), killed(1, 10.11, 9, **inside("data"))), "rank-died")
     assert found.summary.endswith("Before that, it was in data.")
 
 
@@ -150,7 +150,7 @@ def test_of_an_error_that_a_process_tells_it_is_not_said_where_others_stood() ->
         "kind": "problem", "name": "exception", "text": "ValueError: no", "segment": 0,
         "engine": 0, "line": 11, "record": 11, "source": "run.log",
     }  # fmt: skip
-    found = one(run_of(process(0, idle=1.0, **inside("data")), rows=[row]), "rank-died")
+    found = alone(run_of(process(0, idle=1.0, **inside("data")), rows=[row]), "rank-died")
     assert "Before that" not in found.summary
 
 

@@ -9,20 +9,20 @@ import pytest
 from dsprof.findings import findings_of
 from dsprof.run import load
 from tests.findings.failures.test_hangs import WATCHDOG, watchdog
-from tests.findings.plants import WELL, metric, one, problem, run_of, steps
+from tests.findings.plants import WELL, alone, metric, problem, run_of, steps
 from tests.loaded import run_of_text
 
 
 def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come() -> None:
     rows = [*watchdog(0, 882), *watchdog(1, 880), *watchdog(2, 882)]
-    found = one(run_of([*steps(12, WELL), *rows]), "hang")
+    found = alone(run_of([*steps(12, WELL), *rows]), "hang")
     assert found.ranks == (1,)
     assert "in ALLREDUCE, call 880" in found.title
     assert "rank 1 did not arrive" in found.title
 
 
 def test_equal_ranks_blame_nobody() -> None:
-    found = one(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
+    found = alone(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
     assert found.ranks == ()
     assert "never arrived" in found.summary
     assert found.confidence == "medium"
@@ -30,12 +30,12 @@ def test_equal_ranks_blame_nobody() -> None:
 
 def test_where_every_rank_waits_in_one_call_none_is_said_to_be_missing() -> None:
     rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 882)]
-    found = one(run_of(rows, world_size=2), "hang")
+    found = alone(run_of(rows, world_size=2), "hang")
     assert "with every rank in it" in found.title
     assert "All 2 ranks of the job had called it" in found.summary
     assert "never arrived" not in found.summary
     assert found.confidence == "medium"
-    assert "never arrived" in one(run_of(rows, world_size=4), "hang").summary
+    assert "never arrived" in alone(run_of(rows, world_size=4), "hang").summary
 
 
 @pytest.mark.parametrize(("call", "first"), [(1, True), (882, False)])
@@ -43,7 +43,7 @@ def test_a_rank_that_missed_the_first_call_may_still_prepare_or_be_out_of_reach(
     call: int, *, first: bool
 ) -> None:
     text = "OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=600000"
-    found = one(run_of([problem("watchdog", text, rank=1, count=call)]), "hang")
+    found = alone(run_of([problem("watchdog", text, rank=1, count=call)]), "hang")
     assert ("nothing went through before" in found.summary) is first
     advised = [advice.setting for advice in found.advice]
     assert (advised == ["NCCL_DEBUG", "what one rank prepares before training"]) is first
@@ -52,7 +52,7 @@ def test_a_rank_that_missed_the_first_call_may_still_prepare_or_be_out_of_reach(
 def test_where_nccl_speaks_already_its_links_are_to_be_tried() -> None:
     text = "OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=600000"
     rows = [problem("watchdog", text, rank=1, count=1)]
-    advised = one(run_of(rows, nccl_ranks=2), "hang").advice
+    advised = alone(run_of(rows, nccl_ranks=2), "hang").advice
     assert [one.setting for one in advised] == [
         "NCCL_P2P_DISABLE",
         "NCCL_SOCKET_IFNAME",
@@ -76,7 +76,7 @@ def test_the_only_rank_of_a_known_layout_that_reports_no_timeout_never_arrived(
         pipeline_parallel_size=1,
         sequence_parallel_size=sequence,
     )
-    found = one(run, "hang")
+    found = alone(run, "hang")
     assert found.ranks == ((2,) if named else ())
     assert ("Rank 2 alone reports none" in found.summary) is named
     assert found.confidence == "medium"
@@ -109,7 +109,7 @@ def test_a_timeout_that_an_exception_quotes_keeps_the_number_of_its_call() -> No
         "OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1806375 milliseconds before timing "
         "out.\n",
     )
-    assert "in _ALLGATHER_BASE, call 4,015" in one(run, "hang").title
+    assert "in _ALLGATHER_BASE, call 4,015" in alone(run, "hang").title
 
 
 def test_a_timeout_whose_collective_is_cut_off_is_told_by_its_number() -> None:
@@ -137,7 +137,7 @@ def test_numbers_that_must_be_of_several_groups_blame_nobody(told: list[tuple[in
     """PyTorch before 2.2 names no group: a rank that waits in two calls does so in two groups, and
     in one group no rank is a third of the training behind."""
     text = "OpType=ALLREDUCE, Timeout(ms)=1800000"
-    found = one(run_of([problem("watchdog", text, rank=r, count=n) for r, n in told]), "hang")
+    found = alone(run_of([problem("watchdog", text, rank=r, count=n) for r, n in told]), "hang")
     assert "did not arrive" not in found.title
     assert (found.ranks, found.confidence) == ((), "medium")
 
@@ -150,7 +150,7 @@ def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
         metric("last_enqueued_work", None, 1516),
         problem("watchdog", small, rank=1, count=1517),
     ]
-    found = one(run_of(rows), "hang")
+    found = alone(run_of(rows), "hang")
     assert "did not arrive" not in found.title
     assert "They wait in different ones" in found.summary
     assert found.ranks == ()
@@ -161,7 +161,7 @@ def test_a_timeout_whose_line_is_cut_names_no_other_collective() -> None:
     told += "collective operation timeout: WorkNCCL(SeqNum=37, OpType=_ALLGATHER_BA%s\n"
     whole = "SE, NumelIn=8, NumelOut=16, Timeout(ms)=600000) ran for 600004 milliseconds."
     lines = (told % (2, 1, 2, "[45/1919]"), told % (0, 2, 0, whole))
-    found = one(run_of_text(*lines), "hang")
+    found = alone(run_of_text(*lines), "hang")
     assert found.title == "A collective timed out in _ALLGATHER_BASE, call 37"
     assert "different" not in found.summary
 
@@ -173,5 +173,5 @@ def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -
         for rank, size in ((2, 4096), (1, 4096), (3, 128))
     ]
     said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
-    assert said in one(run_of(rows), "hang").summary
-    assert "alone waits in" not in one(run_of(rows[1:]), "hang").summary
+    assert said in alone(run_of(rows), "hang").summary
+    assert "alone waits in" not in alone(run_of(rows[1:]), "hang").summary
