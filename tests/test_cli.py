@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from dsprof.cli import app
 from dsprof.errors import DsprofError
 from dsprof.recording import Writer
 from dsprof.run import load
+from tests import commands
 from tests.conftest import ROOT, SAMPLES, Dsprof, heeding_sigint
 
 SEED = SAMPLES / "neox_pipeline_2023.log"
@@ -62,17 +63,15 @@ def in_terminal(arguments: list[str], **environment: str) -> str:
     """What the command writes to a terminal."""
     ours, theirs = pty.openpty()
     kept = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR"}}
-    kept |= {"TERM": "xterm-256color", "COLUMNS": "80", "PYTHONPATH": str(ROOT)} | environment
-    command = [sys.executable, "-m", "dsprof", *arguments]
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=kept):
-        os.close(theirs)
-        out = b""
-        try:
-            while piece := os.read(ours, 65536):
-                out += piece
-        except OSError:  # Linux tells the end of a terminal so
-            pass
+    kept |= {"TERM": "xterm-256color", "COLUMNS": "80"} | environment
+    started = commands.Started(arguments, ROOT, kept, [theirs, theirs, theirs])
+    os.close(theirs)
+    out = b""
+    with suppress(OSError):  # Linux tells the end of a terminal so
+        while piece := os.read(ours, 65536):
+            out += piece
     os.close(ours)
+    assert started.end() == 0
     return out.decode()
 
 
@@ -82,7 +81,7 @@ def test_a_terminal_gets_colour_unless_no_color_says_otherwise() -> None:
 
 
 def test_an_encoding_without_blocks_gets_other_bars() -> None:
-    done = shell(f"dsprof report {SEED}", PYTHONIOENCODING="ascii")
+    done = anew(f"dsprof report {SEED}", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "##############" in done.stdout
 
@@ -105,13 +104,18 @@ def test_standard_input_is_a_log_too(cli: Dsprof) -> None:
 )
 def test_a_pipe_with_a_name_loses_nothing(script: str) -> None:
     """What is read of it to see what it is would be gone."""
-    done = shell(script.format(SEED))
+    done = (anew if "<(" in script else shell)(script.format(SEED))
     assert done.stdout.startswith("76 % of a step")
     assert f"Read   {SEED.read_text().count(chr(10)):,} lines" in done.stdout
 
 
 def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script of bash in which `dsprof` is the command, and a failing pipe fails."""
+    """A script of bash in which `dsprof` is the command, once, and a failing pipe fails."""
+    return commands.shell(script, ROOT, os.environ | {"COLUMNS": "80"} | environment)
+
+
+def anew(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same where Python itself starts and ends as ever, with the streams that it finds."""
     name = f'dsprof() {{ "{sys.executable}" -m dsprof "$@"; }}; '
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", name + script],
@@ -125,16 +129,23 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["report {}", "report {} --json -", "live {} --once", "live {} --json"]
+    ("command", "reader"),
+    [
+        ("report {}", "true"),
+        ("report {} --json -", "true"),
+        ("report {} --json -", "head -c 10"),
+        ("live {} --once", "true"),
+        ("live {} --json", "true"),
+        ("live {} --json", "head -c 10"),
+    ],
 )
-@pytest.mark.parametrize("reader", ["head -c 10", "true"])
 def test_a_reader_that_leaves_early_is_no_error(command: str, reader: str) -> None:
-    done = shell(f"dsprof {command.format(SEED)} | {reader}")
+    done = shell(f"dsprof {command.format(QUIET)} | {reader}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_gate_trips_even_if_nobody_reads_on() -> None:
-    assert shell(f"dsprof report {SEED} --fail-on warning | true").returncode == 3
+    assert anew(f"dsprof report {SEED} --fail-on warning | true").returncode == 3
 
 
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -144,18 +155,18 @@ FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/ful
 @pytest.mark.parametrize(
     ("command", "where"),
     [
-        (f"report {SEED} > /dev/full", "standard output: "),
-        (f"report {SEED} --json - > /dev/full", "standard output: "),
-        (f"live {SEED} --once > /dev/full", "standard output: "),
-        (f"live {SEED} --json > /dev/full", "standard output: "),
-        (f"report {SEED} --json /dev/full > /dev/null", "/dev/full: "),
-        (f"report {SEED} -o /dev/full > /dev/null", "/dev/full: "),
+        (f"report {QUIET} > /dev/full", "standard output: "),
+        (f"report {QUIET} --json - > /dev/full", "standard output: "),
+        (f"live {QUIET} --once > /dev/full", "standard output: "),
+        (f"live {QUIET} --json > /dev/full", "standard output: "),
+        (f"report {QUIET} --json /dev/full > /dev/null", "/dev/full: "),
+        (f"report {QUIET} -o /dev/full > /dev/null", "/dev/full: "),
         ("--help > /dev/full", ""),
         ("--version > /dev/full", ""),
     ],
 )
 def test_a_full_disk_is_one_line(command: str, where: str) -> None:
-    done = shell(f"dsprof {command}")
+    done = (shell if where else anew)(f"dsprof {command}")
     assert done.returncode == 1
     assert done.stderr.startswith(f"dsprof: {where}")
     assert "No space left on device" in done.stderr
@@ -175,7 +186,7 @@ def test_an_export_to_a_full_disk_is_one_line(cli: Dsprof, tmp_path: Path, endin
     [(f"report {SEED} >&-", 0), ("report nope.log 2>&-", 1), ("report - <&-", 1)],
 )
 def test_a_closed_stream_ends_nothing_early(closed: str, code: int) -> None:
-    done = shell(f"dsprof {closed}")
+    done = anew(f"dsprof {closed}")
     assert done.returncode == code
     assert done.stderr == "" or done.stderr.startswith("dsprof: standard input: is empty")
 
@@ -197,18 +208,18 @@ def test_control_c_is_one_line(tmp_path: Path) -> None:
 
 
 PLANT = """
-import sys, dsprof.run
-def load(*_, **__):
+import sys
+from dsprof.cli import app, main
+@app.command()
+def mistaken():
     raise KeyError("a planted\\nmistake")
-dsprof.run.load = load
-sys.argv = ["dsprof", "report", sys.argv[1]]
-from dsprof.cli import main
+sys.argv = ["dsprof", "mistaken"]
 main()
 """
 
 
 def test_a_bug_asks_for_a_report_in_one_line_and_shows_the_traceback_if_asked() -> None:
-    command = [sys.executable, "-c", PLANT, str(SEED)]
+    command = [sys.executable, "-c", PLANT]
     plain = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert plain.returncode == 1
     assert plain.stderr.startswith("dsprof: bug: KeyError: 'a planted")
@@ -241,17 +252,19 @@ def test_an_absurd_timer_is_dropped_not_fatal(cli: Dsprof, tmp_path: Path, numbe
 
 
 @pytest.mark.parametrize(
-    ("columns", "terminal"),
+    ("start", "columns", "terminal"),
     [
-        ("20", {"LC_ALL": "C"}),
-        ("20", {"PYTHONIOENCODING": "ascii"}),
-        ("40", {"LC_ALL": "C"}),
-        ("200", {"PYTHONIOENCODING": "ascii"}),
+        (anew, "20", {"LC_ALL": "C"}),
+        (shell, "20", {"PYTHONIOENCODING": "ascii"}),
+        (shell, "40", {}),
+        (shell, "200", {"PYTHONIOENCODING": "ascii"}),
     ],
 )
-def test_a_narrow_terminal_cuts_no_number(columns: str, terminal: dict[str, str]) -> None:
+def test_a_narrow_terminal_cuts_no_number(
+    start: Callable[..., subprocess.CompletedProcess[str]], columns: str, terminal: dict[str, str]
+) -> None:
     log = SAMPLES / "zero3_0.19.8.log"
-    out = shell(f"dsprof report {log}", COLUMNS=columns, TERM="dumb", **terminal).stdout
+    out = start(f"dsprof report {log}", COLUMNS=columns, TERM="dumb", **terminal).stdout
     assert re.search(r"(≥|>=)\d\.\d\d ms +1\d %", out)
     assert "?" not in out
     if int(columns) >= 40:
