@@ -36,7 +36,7 @@ def timed_micro_batches(run: Run) -> int | None:
     whole = [n for n, one in run.grammar.timers.items() if (one.sums, one.place) == ("step", "end")]
     each = lines.groupby([*_ONE, "step"], dropna=False).size().rename("many")
     closing = _lines(run, whole)[[*_ONE, "step"]].drop_duplicates()
-    if each.empty or closing.empty:
+    if closing.empty:
         return None
     counts = closing.merge(each.reset_index(), on=[*_ONE, "step"])
     begun = counts.sort_values("step").duplicated(_ONE)
