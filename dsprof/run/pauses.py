@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.table import among, keys
+from dsprof.run.table import among, keys, where
 
 #: Seconds beyond what steps take that are no step: DeepSpeed's time-out of a collective, and many
 #: times what is usual.
@@ -68,7 +68,10 @@ def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:
         steps: `Run.steps`.
         told: how long all of each step took.
     """
-    steps = steps[steps["at"].notna()]
+    stamped = steps["at"].notna()
+    if not stamped.any():
+        return steps[:0].assign(lasted=np.nan)
+    steps = where(steps, stamped)
     found = lasted(steps, paces(steps), told[steps.index].astype("float64"))
     if found.isna().all():
         return steps[:0].assign(lasted=np.nan)
