@@ -130,7 +130,9 @@ def _readable(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+@cache
 def _templates() -> Environment:
+    """One for all pages of a process: it compiles each template once."""
     return Environment(
         loader=FileSystemLoader(_folder()),
         autoescape=select_autoescape(["html"]),
