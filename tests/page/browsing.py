@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 Written = Callable[[str], Path]
 Open = Callable[..., Page]
 Scheme = Literal["light", "dark"]
+WIDE = 1400  #: px, of a desktop
 FIVE = ("seed", "megatron", "failure", "zero3", "huge")
 
 #: All that a test may have changed, but for what the charts hold.
@@ -23,19 +24,21 @@ _STATE = """async () => {
   const fields = [...document.querySelectorAll("input, select")].map((one) => one.value);
   const views = [...timelines.values()].map(({ from, to, row }) => [from, to, row]);
   const around = [document.documentElement.dataset.theme, byId("drawer").hidden, innerWidth];
+  around.push(localStorage.length);
   return JSON.stringify([words.innerHTML, fields, views, around]);
 }"""
 
-#: What a reader would undo by hand.
+#: What a reader would undo by hand. Charts are drawn anew only where one was changed.
 _PUT_BACK = """async () => {
   closeDrawer();
   leavePhases();
-  setTheme("auto");
-  delete document.documentElement.dataset.theme;
+  if (document.documentElement.dataset.theme) setTheme("auto");
+  localStorage.clear();
   for (const timeline of timelines.values()) {
+    const { track, from, to, row } = timeline;
     timeline.row = -1;
     timeline.form.elements.step.value = "";
-    await timeline.show(0, timeline.track.size);
+    if (from > 0 || to < track.size || row >= 0) await timeline.show(0, track.size);
     timeline.form.elements.says.value = "";
     const { launch } = timeline.form.elements;
     launch.selectedIndex = launch.length - 1;
@@ -46,6 +49,10 @@ _PUT_BACK = """async () => {
     search.dispatchEvent(new Event("input"));
   }
   for (const open of document.querySelectorAll("details[open]")) open.open = false;
+  for (const table of document.querySelectorAll("[data-steps-table] .scroll")) {
+    table.replaceChildren();
+    table.classList.remove("short");
+  }
   for (const box of document.querySelectorAll(".scroll")) box.scrollTop = 0;
   for (const row of document.querySelectorAll(".pointed")) row.removeAttribute("class");
   document.activeElement.blur();
@@ -53,21 +60,39 @@ _PUT_BACK = """async () => {
 }"""
 
 
+#: A change of width draws anew what was drawn, once the width has stayed for 120 ms.
+_DRAWN_ANEW = """async () => {
+  for (let frames = 0; frames < 2; frames++) await new Promise(requestAnimationFrame);
+  await new Promise((done) => setTimeout(done, 121));
+}"""
+
+#: To ask for other media costs, with any answer, new styles of all pages of the process.
+_MEDIA = """() => [
+  matchMedia("print").matches ? "print" : "screen",
+  matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light",
+]"""
+
+
 @dataclass
 class Opened:
     """A page, how it looked when it was opened, and what it complained of or asked for since."""
 
     page: Page
-    width: int
-    scheme: Scheme
     state: Any = ""
     complaints: list[str] = field(default_factory=list)
+
+    def set(self, width: int, scheme: Scheme) -> None:
+        """On such a screen, in the system's colours."""
+        if self.page.viewport_size != {"width": width, "height": 900}:
+            self.page.set_viewport_size({"width": width, "height": 900})
+            self.page.evaluate(_DRAWN_ANEW)
+        if self.page.evaluate(_MEDIA) != ["screen", scheme]:
+            self.page.emulate_media(media="null", color_scheme=scheme)
 
     def put_back(self) -> bool:
         """Whether the page is as it was opened."""
         self.page.mouse.move(0, 0)
-        self.page.set_viewport_size({"width": self.width, "height": 900})
-        self.page.emulate_media(media="null", color_scheme=self.scheme)
+        self.set(WIDE, "light")
         self.page.evaluate(_PUT_BACK)
         return bool(self.page.evaluate(_STATE) == self.state)
 
@@ -75,34 +100,40 @@ class Opened:
 class Shelf:
     """Open pages: to load one takes longer than most questions to it.
 
-    One that a test leaves as it found it serves the next test; any other is opened anew.
+    One that a test leaves as it found it serves the next test; any other is opened anew. All are
+    opened at the same address, by one process: it has compiled plotly.js of that address then.
     """
 
-    KEPT = 8
+    KEPT = 16
 
-    def __init__(self, browser: Browser, written: Written) -> None:
-        self._browser, self._written = browser, written
-        self._kept: dict[tuple[str, int, Scheme], Opened] = {}
+    def __init__(self, browser: Browser, written: Written, address: Path) -> None:
+        self._context = browser.new_context(
+            viewport={"width": WIDE, "height": 900}, reduced_motion="reduce"
+        )
+        self._written, self._address = written, address
+        self._kept: dict[str, Opened] = {}
 
-    def take(self, name: str, width: int, scheme: Scheme) -> Opened:
+    def take(self, name: str, width: int = WIDE, scheme: Scheme = "light") -> Opened:
         """The page of a run: off the shelf, or opened."""
-        known = self._kept.pop((name, width, scheme), None)
-        return known or self.open(name, width, scheme)
+        opened = self._kept.pop(name, None) or self.open(name, WIDE, scheme)
+        opened.set(width, scheme)
+        return opened
 
     def give_back(self, name: str, opened: Opened) -> None:
-        key = (name, opened.width, opened.scheme)
-        if key in self._kept or not opened.put_back():
+        if name in self._kept or not opened.put_back():
             opened.page.close()
             return
-        self._kept[key] = opened
+        self._kept[name] = opened
         while len(self._kept) > self.KEPT:
             self._kept.pop(next(iter(self._kept))).page.close()
 
     def open(self, name: str, width: int, scheme: Scheme) -> Opened:
-        page = self._browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        opened, address = Opened(page, width, scheme), self._written(name).as_uri()
+        page = self._context.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        self._address.unlink(missing_ok=True)
+        self._address.symlink_to(self._written(name))
+        opened, address = Opened(page), self._address.as_uri()
         page.on("console", lambda said: opened.complaints.append(f"{said.type}: {said.text}"))
         page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         page.on(

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 import dsprof
 from dsprof.page import render_page
 from tests.loaded import sample
-from tests.page.browsing import Open, Opened, Scheme, Shelf, Written
+from tests.page.browsing import WIDE, Open, Opened, Scheme, Shelf, Written
 from tests.page.runs import gpus, huge, made, validated, with_rows
 from tests.recording.recorded import record_pauses
 
@@ -25,6 +25,10 @@ CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 #: Playwright asks where each error came from, and plotly.js throws and catches some as it starts:
 #: to say so, V8 would read all of it again.
 ALL_POSITIONS = "--js-flags=--no-enable-lazy-source-positions"
+#: V8's last compiler does not pay for a page that is looked at for a moment.
+IN_A_MOMENT = f"{ALL_POSITIONS},--no-turbofan"
+#: What one page has compiled, others of its process need not.
+ONE_PROCESS = "--process-per-site"
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
 )
@@ -35,7 +39,7 @@ def browser_type_launch_args() -> dict[str, Any]:
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium (apt-get install chromium-headless-shell)")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    return {"executable_path": CHROMIUM, "args": [*quiet, ALL_POSITIONS]}
+    return {"executable_path": CHROMIUM, "args": [*quiet, IN_A_MOMENT, ONE_PROCESS]}
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +64,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 @pytest.fixture(scope="session")
-def shelf(browser: Browser, written: Written) -> Shelf:
-    return Shelf(browser, written)
+def shelf(browser: Browser, written: Written, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    return Shelf(browser, written, tmp_path_factory.mktemp("opened") / "page.html")
 
 
 @pytest.fixture
@@ -73,7 +77,7 @@ def opened(shelf: Shelf) -> Iterator[Open]:
     used: list[tuple[str, Opened]] = []
 
     def open_page(
-        name: str, width: int = 1400, scheme: Scheme = "light", *, fresh: bool = False
+        name: str, width: int = WIDE, scheme: Scheme = "light", *, fresh: bool = False
     ) -> Page:
         found = (shelf.open if fresh else shelf.take)(name, width, scheme)
         used.append((name, found))

@@ -11,7 +11,7 @@ from tests.page.browsing import Open, draw_everything, find_step, step_says, vio
 
 
 def test_the_open_drawer_has_no_accessibility_fault(opened: Open) -> None:
-    page = opened("comms")
+    page = opened("seed")
     page.locator(".evidence .proof").first.click()
     assert violations(page) == []
 

@@ -10,6 +10,29 @@ from playwright.sync_api import expect
 
 from tests.page.browsing import FIVE, Open, click_column, draw_everything, violations
 
+#: On how many pages of paper a short run has room.
+PAGES = {"seed": 4, "failure": 5, "zero3": 7}
+
+
+@pytest.mark.parametrize("name", FIVE, scope="module")
+def test_the_page_prints_with_every_chart_in_light_colours_a_short_run_on_few_pages(
+    opened: Open, tmp_path: Path, name: str
+) -> None:
+    page = opened(name, scheme="dark", fresh=True)
+    page.evaluate(
+        "addEventListener('beforeprint', () => { seen = [...plots.values()].every(p => p.drawn) })"
+    )
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    file = tmp_path / "page.pdf"
+    page.pdf(path=file, format="A4")
+    printed = file.read_bytes()
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 20_000
+    assert page.evaluate("seen") is True
+    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 1 <= pages <= PAGES.get(name, pages)
+
 
 @pytest.mark.parametrize("name", FIVE, scope="module")
 def test_every_chart_of_the_page_is_drawn(opened: Open, name: str) -> None:
@@ -24,25 +47,16 @@ def test_every_chart_of_the_page_is_drawn(opened: Open, name: str) -> None:
     assert empty == []
 
 
-@pytest.mark.parametrize("name", FIVE, scope="module")
-def test_the_page_prints_with_every_chart_in_light_colours(
-    opened: Open, tmp_path: Path, name: str
-) -> None:
-    page = opened(name, scheme="dark", fresh=True)
-    page.evaluate(
-        "addEventListener('beforeprint', () => { seen = [...plots.values()].every(p => p.drawn) })"
-    )
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    file = tmp_path / "page.pdf"
-    page.pdf(path=file)
-    assert file.read_bytes().startswith(b"%PDF")
-    assert file.stat().st_size > 20_000
-    assert page.evaluate("seen") is True
+#: Each page in one scheme, in turn; in both those two that show, together, every pair of colours
+#: of ink and paper that any of the seven shows.
+AUDITED = [
+    *((name, ("light", "dark")[n % 2]) for n, name in enumerate((*FIVE, "comms", "gpus"))),
+    ("seed", "dark"),
+    ("zero3", "light"),
+]
 
 
-@pytest.mark.parametrize("name", [*FIVE, "comms", "gpus"], scope="module")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "scheme"), AUDITED, scope="module")
 def test_the_page_has_no_accessibility_fault(opened: Open, name: str, scheme: str) -> None:
     page = opened(name, scheme=scheme)
     draw_everything(page)
@@ -124,6 +138,12 @@ def test_the_theme_is_switched_and_the_charts_with_it(opened: Open, name: str) -
 def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
     page = opened("seed", scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+
+
+def test_a_page_that_is_opened_on_a_narrow_screen_does_not_scroll_sideways(opened: Open) -> None:
+    page = opened("comms", width=400, fresh=True)
+    draw_everything(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 NARROW = (*FIVE, "comms", "gpus", "two_launches", "many_failures")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -103,16 +102,6 @@ def test_what_has_the_focus_is_not_framed_on_paper(opened: Open) -> None:
     assert page.evaluate(style) == "solid"
     page.emulate_media(media="print")
     assert page.evaluate(style) == "none"
-
-
-@pytest.mark.parametrize(("name", "most"), [("seed", 4), ("failure", 5), ("zero3", 7)])
-def test_a_short_run_is_printed_on_few_pages(
-    opened: Open, tmp_path: Path, name: str, most: int
-) -> None:
-    page = opened(name)
-    file = tmp_path / "page.pdf"
-    page.pdf(path=file, format="A4")
-    assert len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= most
 
 
 @pytest.mark.parametrize("width", [1024, 1400])

@@ -74,7 +74,9 @@ def test_a_low_panel_has_more_than_one_tick(opened: Open, ends: tuple[float, flo
     page.evaluate(
         "ends => Plotly.relayout(plots.get('steps-0').holder, 'yaxis4.range', ends)", ends
     )
-    assert page.locator(".plot-steps .yaxislayer-above .y4tick").count() >= 2
+    ticks = page.locator(".plot-steps .yaxislayer-above .y4tick").count()
+    page.evaluate("draw('steps-0')")  # the next test finds its own ends again
+    assert ticks >= 2
 
 
 def test_the_way_out_of_a_phase_is_shown_and_escape_takes_it(opened: Open) -> None:

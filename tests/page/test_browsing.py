@@ -20,15 +20,15 @@ def looked_at(page: Page) -> None:
 
 
 def test_a_page_that_one_test_has_used_serves_the_next(shelf: Shelf) -> None:
-    taken = shelf.take("comms", 1400, "light")
+    taken = shelf.take("comms")
     looked_at(taken.page)
     shelf.give_back("comms", taken)
-    assert shelf.take("comms", 1400, "light") is taken
+    assert shelf.take("comms") is taken
     shelf.give_back("comms", taken)
 
 
 def test_a_page_that_cannot_be_put_back_is_opened_anew(shelf: Shelf) -> None:
-    taken = shelf.take("comms", 1400, "light")
+    taken = shelf.take("comms")
     taken.page.evaluate("document.querySelector('h1').textContent = 'another'")
     shelf.give_back("comms", taken)
     assert taken.page.is_closed()
