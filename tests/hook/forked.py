@@ -2,8 +2,8 @@
 
 Importing torch and a trainer takes longer than all that a job of these tests trains. Here that is
 done once: not for every job, nor by every rank and by torchrun, too. A rank finds in its
-environment what torchrun puts there. What is imported is frozen, or each rank would look through
-all of it for garbage again as it ends: a second.
+environment what torchrun puts there. What is imported is frozen and outlives Python, or each rank
+would look through all of it for garbage again as it ends, and then take it apart: a second.
 
 A line of standard input, JSON, names a job and its groups of ranks: of each how many, their folder
 and arguments. Groups run in turn. A line of standard output says whether all ranks ended well.
@@ -11,6 +11,8 @@ and arguments. Groups run in turn. A line of standard output says whether all ra
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import gc
 import json
 import os
@@ -22,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 FIRST: Final = -10  #: niceness of a rank, where that is permitted
@@ -30,7 +33,7 @@ FIRST: Final = -10  #: niceness of a rank, where that is permitted
 #: DeepSpeed only then is left to them: the hook must see it.
 LATER: Final = {
     "transformers": ("transformers.trainer",),
-    "torch": ("torch._dynamo", "torch._inductor.compile_fx"),
+    "torch": ("torch._dynamo", "torch._inductor.compile_fx", "torch.distributed.fsdp"),
     "deepspeed": ("deepspeed.runtime.zero.muon.muon_optimizer",),
 }
 
@@ -84,7 +87,8 @@ def run(name: str, groups: list[list[str]]) -> None:
     gc.freeze()
     for ranks, *argv in groups:
         if not all_end_well({fork(job, argv, **told) for told in environments(int(ranks))}):
-            sys.exit(1)
+            os._exit(1)
+    os._exit(0)  # it was a rank of nothing: its end shows nothing
 
 
 def import_early(library: str) -> None:
@@ -95,11 +99,22 @@ def import_early(library: str) -> None:
                 import_module(name)
 
 
+def keep(modules: dict[str, ModuleType]) -> None:
+    """Before Python ends: it takes apart what is in `sys.modules`, and frees what nobody has."""
+    for name in modules.keys() & sys.modules.keys():
+        del sys.modules[name]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
+
+
 def main() -> None:
+    imported: dict[str, ModuleType] = {}
+    atexit.register(keep, imported)  # the first of all, and so the last that runs
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what ranks print is no answer
     gc.disable()  # while a library is imported nothing is garbage, and to look takes a third
+    early = set(sys.modules)
     import_early(sys.argv[1])
+    imported |= {name: sys.modules[name] for name in sys.modules.keys() - early}
     gc.freeze()
     gc.enable()
     for line in sys.stdin:

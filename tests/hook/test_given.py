@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.jobs_of import run_each
+from tests.hook.jobs_of import interpreter, run_each
 from tests.hook.rows import folder
 
 STEPS, MICROS = 4, 4
 
 
 def test_the_loss_is_what_accelerate_was_given_and_not_what_it_made_of_it(tmp_path: Path) -> None:
-    results = run_each("accelerated", tmp_path, {"ddp": 2}, "accelerate")["ddp"]
+    interpreter("accelerate")
+    results = run_each("accelerated", tmp_path, {"ddp": 2}, "torch")["ddp"]
     for result, rank in zip(results, folder(tmp_path / "ddp" / "run"), strict=True):
         assert result["watched"] == result["plain"]
         told = rank.metric("loss")

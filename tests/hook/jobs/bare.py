@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.hook.jobs import job
@@ -42,11 +41,13 @@ def models(kind: str) -> None:
     if kind == "ddp":
         net = DistributedDataParallel(net)
     elif kind == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
         net[0] = FullyShardedDataParallel(net[0], device_id=torch.device("cpu"))
         net = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
     else:
-        if job.fully_shard:
-            job.fully_shard(net[0])
+        if shard := job.fully_shard():
+            shard(net[0])
         net = job.sharded(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for step in range(STEPS):

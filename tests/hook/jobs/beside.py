@@ -88,7 +88,7 @@ def train(kind: str, *, watched: bool) -> list[list[str]]:
     elif "adversaries" in kind:
         nets = [DistributedDataParallel(layer()) for _ in range(2)]
     else:
-        nets = [job.fully_shard(layer()), DistributedDataParallel(layer())]
+        nets = [job.sharded(layer()), DistributedDataParallel(layer())]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
     said = []
     with job.attached(nets, optimizers, kind, watched=watched and found is None):

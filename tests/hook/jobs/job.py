@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,9 @@ import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import fsdp
 from torch.nn.parallel import DistributedDataParallel
 
-fully_shard: Any = getattr(fsdp, "fully_shard", None)
-if not hasattr(torch.cpu.Stream, "record_event"):  # FSDP2 asks a CPU for it, too
-    fully_shard = None
-NO_FSDP2 = "" if fully_shard else "before PyTorch 2.7 FSDP2, where there is one, needs a GPU"
+NO_FSDP2 = "before PyTorch 2.7 FSDP2, where there is one, needs a GPU"
 WIDTH = 64
 #: PyTorch's operators that issue a collective, by the words that they begin with, and how the
 #: Flight Recorder names it on gloo. That, too, leaves gloo's sends and receives out.
@@ -50,9 +47,19 @@ def model(depth: int = 3, width: int = WIDTH) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(width, 1))
 
 
+@cache
+def fully_shard() -> Any:
+    """FSDP2 where there is one. What it imports takes half a second, and most jobs need none."""
+    from torch.distributed import fsdp
+
+    if not hasattr(torch.cpu.Stream, "record_event"):  # it asks a CPU for it, too
+        return None
+    return getattr(fsdp, "fully_shard", None)
+
+
 def sharded(net: nn.Module) -> Any:
     """Under FSDP2, or under DDP where there is no other."""
-    return (fully_shard or DistributedDataParallel)(net)
+    return (fully_shard() or DistributedDataParallel)(net)
 
 
 def batch(step: int, width: int = WIDTH) -> torch.Tensor:
@@ -97,7 +104,9 @@ def attached(nets: Any, optimizers: Any, kind: str, *, watched: bool) -> Iterato
 
 def each_kind(kinds: Iterable[str], train: Callable[[str], Any]) -> dict[str, Any]:
     """What each kind of training gives, or a sentence why this PyTorch cannot."""
-    return {kind: NO_FSDP2 if NO_FSDP2 and "fsdp2" in kind else train(kind) for kind in kinds}
+    return {
+        kind: NO_FSDP2 if "fsdp2" in kind and not fully_shard() else train(kind) for kind in kinds
+    }
 
 
 def since(before: list[str] | torch.autograd.profiler.profile) -> dict[str, int]:

@@ -68,8 +68,8 @@ def wide(kind: str) -> nn.Module:
     if kind == "fsdp2":
         for layer in net:
             if isinstance(layer, nn.Linear):
-                job.fully_shard(layer)
-        return job.fully_shard(net)
+                job.fully_shard()(layer)
+        return job.fully_shard()(net)
     if kind == "tensor parallel":
         ways = [ColwiseParallel(), RowwiseParallel()] * 3
         plan = {str(2 * number): way for number, way in enumerate(ways)}

@@ -139,8 +139,8 @@ def built(kind: str) -> tuple[Any, Any]:
         return engine(stage, net, **overlap, **(gathering if stage == 3 else {})), None
     if made == "fsdp2":
         for layer in net:
-            job.fully_shard(layer)
-        job.fully_shard(net)
+            job.fully_shard()(layer)
+        job.fully_shard()(net)
         trained: nn.Module = net
     else:
         trained = Reducing(net)
@@ -180,5 +180,5 @@ def main() -> None:
     set_accelerator(Accelerator())
     job.start_deepspeed()
     install(job.out() / "board")
-    kinds = KINDS if job.NO_FSDP2 else KINDS + FSDP2
+    kinds = KINDS + FSDP2 if job.fully_shard() else KINDS
     job.finish({kind: train(kind) for kind in kinds})
