@@ -25,16 +25,11 @@ from tests.hook.rows import Rows, folder
 
 STEPS = 4
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-LAUNCHERS = {
-    "torchrun": TORCHRUN,
-    "deepspeed": (
-        "-m", "deepspeed.launcher.runner", "--num_accelerators", "2", "--no_local_rank",
-    ),
-    "accelerate": (
-        "-m", "accelerate.commands.launch", "--use_deepspeed", "--num_processes", "2",
-        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-    ),
-}  # fmt: skip
+DEEPSPEED = ("-m", "deepspeed.launcher.runner", "--num_accelerators", "2", "--no_local_rank")
+ACCELERATE = (
+    "-m", "accelerate.commands.launch", "--use_deepspeed", "--num_processes", "2",
+    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+)  # fmt: skip
 
 #: Beginnings of the variables that DeepSpeed's launcher forwards to other nodes.
 FORWARDED = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
@@ -70,30 +65,24 @@ def ended(processes: list[subprocess.Popen[str]]) -> None:
     assert not any("dsprof:" in text for text in said)
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
-def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two engines trained in turn under `dsprof attach` and a launcher."""
-    launcher = request.param
-    interpreter("accelerate" if launcher == "accelerate" else "deepspeed")
-    out = tmp_path_factory.mktemp(launcher)
-    port = {"torchrun": [], "deepspeed": ["--master_port"], "accelerate": ["--main_process_port"]}
-    named = (*port[launcher], free_port()) if port[launcher] else ()
-    ended([start(out, "engines", (*LAUNCHERS[launcher], *named), {})])
-    return out
-
-
-def test_engines_are_found_under_each_launcher(engines: Path) -> None:
-    ranks = folder(engines / "run")
+def recorded(out: Path) -> list[Rows]:
+    """Both ranks of one launch to their end: they imported nothing of ours that is heavy, and the
+    user's own startup file ran in each."""
+    ranks = folder(out / "run")
     assert [rank.header["rank"] for rank in ranks] == [0, 1]
-    for number, rank in enumerate(ranks):
-        assert rank.ended
-        result = json.loads((engines / f"result-{number}.json").read_text(encoding="utf-8"))
+    assert all(rank.ended for rank in ranks)
+    for number in (0, 1):
+        result = json.loads((out / f"result-{number}.json").read_text(encoding="utf-8"))
         assert result == {"imported": [], "chained": True}
     assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
+    return ranks
 
 
-def test_several_engines_of_one_process_keep_their_steps_apart(engines: Path) -> None:
-    for rank in folder(engines / "run"):
+def test_several_engines_of_one_process_keep_their_steps_apart(tmp_path: Path) -> None:
+    """They train in turn, under DeepSpeed's launcher."""
+    interpreter()
+    ended([start(tmp_path, "engines", (*DEEPSPEED, "--master_port", free_port()), {})])
+    for rank in recorded(tmp_path):
         for engine in (0, 1):
             steps = [row.step for row in rank.steps if row.engine == engine]
             assert steps == list(range(1, STEPS + 1))
@@ -102,6 +91,12 @@ def test_several_engines_of_one_process_keep_their_steps_apart(engines: Path) ->
             ]
             assert forwards == steps
             assert any(row.engine == engine for row in rank.collectives)
+
+
+def test_a_model_is_found_under_accelerates_launcher(tmp_path: Path) -> None:
+    interpreter("accelerate")
+    ended([start(tmp_path, "ddp", (*ACCELERATE, "--main_process_port", free_port()), {})])
+    assert whole(recorded(tmp_path))
 
 
 def whole(ranks: list[Rows]) -> bool:
@@ -130,7 +125,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
         for node in range(2)
     ]  # fmt: skip
     ended(nodes)
-    return folder(out / "run")
+    return recorded(out)
 
 
 def test_two_nodes_that_were_started_by_hand_are_one_launch(nodes: list[Rows]) -> None:
@@ -151,26 +146,28 @@ def test_processes_that_a_script_spawns_are_recorded(tmp_path: Path) -> None:
     assert whole(folder(tmp_path / "run"))
 
 
-#: What starts ranks on other nodes, the names it gives them, and what is trained there.
+#: What starts ranks on other nodes, and the names that it gives them. Ranks do not know of the
+#: names of others: the first has those of one here, and the other those of the other.
 NAMES = {
     "pdsh": ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
     "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
 }
-TRAINED = {"pdsh": "ddp", "srun": "fsdp2"}
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
     """Of ranks to which nothing but PYTHONPATH was brought, as DeepSpeed's launcher starts them
-    on other nodes; and with the names that srun gives."""
-    out = tmp_path_factory.mktemp(request.param)
+    on other nodes; and with the names that srun gives. They train under FSDP 2."""
+    out = tmp_path_factory.mktemp("elsewhere")
     prepared = prepare(out / "run", {"PYTHONPATH": PATHS}, "one")
     given = {name: text for name, text in prepared.items() if name.startswith(FORWARDED)}
     given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "PATH": os.environ["PATH"]}
-    command = [interpreter(), JOBS / "bare.py", out, TRAINED[request.param]]
-    told = [(str(n), str(n), "2") for n in (0, 1)]
-    names = NAMES[request.param]
-    ended([process(command, given | dict(zip(names, values, strict=True))) for values in told])
+    command = [interpreter("torch"), JOBS / "bare.py", out, "fsdp2"]
+    told = [
+        dict(zip(names, (str(n), str(n), "2"), strict=True))
+        for n, names in enumerate(NAMES.values())
+    ]
+    ended([process(command, given | names) for names in told])
     return folder(out / "run")
 
 
@@ -206,11 +203,14 @@ def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
     python = interpreter()
     done = subprocess.run(
         [sys.executable, "-m", "dsprof.hook.launch", tmp_path / "run", python, *TORCHRUN,
-         ROOT / "examples" / "train_zero.py", "--slow-rank", "1", "--steps", "30"],
+         ROOT / "examples" / "train_zero.py", "--slow-rank", "1", "--steps", "20"],
         env=os.environ | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
+    ranks = folder(tmp_path / "run")
+    assert [rank.header["rank"] for rank in ranks] == [0, 1]
+    assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
     verdict = dsprof.load(str(tmp_path / "run")).findings[0]
     assert (verdict.rule, verdict.ranks) == ("straggler-rank", (1,))
 
