@@ -72,20 +72,21 @@ def with_ddp(*, in_own_group: bool = False) -> None:
     train(step, group)
 
 
-def alone(context: str) -> None:
-    """Without ranks, with processes that make batches; `context` says how they are made."""
+def alone() -> None:
+    """Without ranks, with processes that make batches: one of each way to start them."""
     store = f"file://{sys.argv[1]}/store"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # its workers have them, too
     net = DistributedDataParallel(job.model())
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    loader = DataLoader(
-        torch.ones(100_000, job.WIDTH), batch_size=8, num_workers=1, multiprocessing_context=context
-    )
-    batches = iter(loader)
+    rows = torch.ones(100_000, job.WIDTH)
+    batches = [
+        iter(DataLoader(rows, batch_size=8, num_workers=1, multiprocessing_context=context))
+        for context in ("spawn", "fork")
+    ]
 
-    def step(_: int) -> Any:
-        loss = net(next(batches)).square().mean()
+    def step(number: int) -> Any:
+        loss = net(next(batches[number % 2])).square().mean()
         loss.backward()
         optimizer.step()
         return loss
@@ -106,7 +107,7 @@ def main() -> None:
     elif sys.argv[2] == "spawn":
         torch.multiprocessing.spawn(spawned, nprocs=2)
     else:
-        alone(sys.argv[2].partition("-")[2])
+        alone()
 
 
 if __name__ == "__main__":
