@@ -19,6 +19,7 @@ from dsprof.run import Run, load
 from tests.findings.plants import (
     EXPOSED,
     WELL,
+    alone,
     call,
     memory_breakdown,
     metric,
@@ -43,7 +44,7 @@ ZERO_1: dict[str, Any] = {
 
 
 def test_collectives_that_take_30_percent_of_a_step_are_critical() -> None:
-    found = one(run_of(steps(3, EXPOSED), world_size=5), "communication-bound")
+    found = alone(run_of(steps(3, EXPOSED), world_size=5), "communication-bound")
     assert found.severity is Severity.CRITICAL
     assert found.share == pytest.approx(0.4)
     assert found.seconds_per_step == pytest.approx(0.4)
@@ -52,12 +53,12 @@ def test_collectives_that_take_30_percent_of_a_step_are_critical() -> None:
 
 def test_collectives_that_take_15_percent_are_a_warning() -> None:
     some = EXPOSED | {"backward_allreduce": 0.06}  # 0.16 of 1.0 s
-    found = one(run_of(steps(3, some), world_size=5), "communication-bound")
+    found = alone(run_of(steps(3, some), world_size=5), "communication-bound")
     assert found.severity is Severity.WARNING
 
 
 def test_without_a_link_speed_the_cause_stays_open() -> None:
-    found = one(run_of(steps(3, EXPOSED), **ZERO_1), "communication-bound")
+    found = alone(run_of(steps(3, EXPOSED), **ZERO_1), "communication-bound")
     assert "cannot be told apart: the link's speed is unknown" in found.summary
     assert found.gain is None
     assert found.confidence == "medium"
@@ -65,7 +66,7 @@ def test_without_a_link_speed_the_cause_stays_open() -> None:
 
 def test_a_link_that_is_used_as_it_can_be_is_called_bandwidth() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, **ZERO_1)
-    found = one(run, "communication-bound")  # at least 3.2e9 / 10e9 = 0.32 s; it takes 0.4 s
+    found = alone(run, "communication-bound")  # at least 3.2e9 / 10e9 = 0.32 s; it takes 0.4 s
     assert "about what the link's bandwidth requires" in found.title
     assert "at least 320 ms" in found.summary
     assert found.confidence == "high"
@@ -92,17 +93,17 @@ def test_no_more_is_promised_at_the_links_limit_than_the_advice_takes_off(
         ds_config=json.dumps({"bf16": {"enabled": half}, "zero_optimization": zero}),
         **{name: value for name, value in ZERO_1.items() if name != "dtype"},
     )
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert "about what the link's bandwidth requires" in found.title
     assert found.gain == pytest.approx((best / 2, best))
 
 
 def test_between_the_links_limit_and_far_from_it_the_advice_limits_the_gain_too() -> None:
     link = {"link_bytes_per_second": 20e9}  # at least 0.16 s; it takes 0.4 s
-    found = one(run_of(steps(3, EXPOSED), link, **ZERO_1), "communication-bound")
+    found = alone(run_of(steps(3, EXPOSED), link, **ZERO_1), "communication-bound")
     assert "neither ideal nor alarming" in found.summary
     assert found.gain == pytest.approx((0.1, 0.2))  # half of it, not 0.24 s
-    small = one(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **ZERO_1),
+    small = alone(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **ZERO_1),
                 "communication-bound")  # fmt: skip
     assert small.advice[0].setting == "zero_optimization.reduce_bucket_size"
     assert small.gain == pytest.approx((0.12, 0.24))
@@ -117,9 +118,9 @@ def test_what_the_cost_model_lacks_is_named_and_nothing_else() -> None:
         ("framework", "the stages of a pipeline and the data-parallel size"),
     ):
         known = {name: value for name, value in ZERO_1.items() if name != lacking}
-        found = one(run_of(steps(3, EXPOSED), **known), "communication-bound")
+        found = alone(run_of(steps(3, EXPOSED), **known), "communication-bound")
         assert f"cannot be told apart: this log lacks {named}, hence" in found.summary
-    found = one(run_of(steps(3, EXPOSED), **ZERO_1 | {"zero_stage": 2}), "communication-bound")
+    found = alone(run_of(steps(3, EXPOSED), **ZERO_1 | {"zero_stage": 2}), "communication-bound")
     assert "this log lacks the micro-batches of a step, hence" in found.summary
 
 
@@ -129,7 +130,7 @@ def logged(op: str, size: float, **settings: Any) -> Finding:
              for step in (1, 2, 3) for _ in range(4)]  # fmt: skip
     known = {name: value for name, value in ZERO_1.items() if name != "parameters"} | settings
     link = {"link_bytes_per_second": 10e9}
-    return one(run_of(steps(3, EXPOSED) + calls, link, **known), "communication-bound")
+    return alone(run_of(steps(3, EXPOSED) + calls, link, **known), "communication-bound")
 
 
 @pytest.mark.parametrize(
@@ -159,20 +160,20 @@ def test_logged_calls_that_may_stay_inside_a_node_say_nothing_of_its_link() -> N
 def test_nccl_is_not_asked_to_say_what_it_says_already() -> None:
     link = {"link_bytes_per_second": 100e9}
     for told, asked in (({}, True), ({"network": "IB"}, False)):
-        found = one(run_of(steps(3, EXPOSED), link, **ZERO_1 | told), "communication-bound")
+        found = alone(run_of(steps(3, EXPOSED), link, **ZERO_1 | told), "communication-bound")
         assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
 
 
 def test_far_more_than_the_link_needs_is_not_called_bandwidth() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 100e9}, **ZERO_1)
-    found = one(run, "communication-bound")  # 0.032 s would do
+    found = alone(run, "communication-bound")  # 0.032 s would do
     assert "12 times what the link needs" in found.title or "13 times" in found.title
     assert found.gain == pytest.approx((0.184, 0.368))
 
 
 def test_a_reduction_far_longer_than_the_gathering_is_waiting_for_a_slower_rank() -> None:
     late = EXPOSED | {"optimizer_allgather": 0.01}  # 4 x 0.01 would be plausible, 0.3 is not
-    found = one(run_of(steps(3, late), **ZERO_1), "communication-bound")
+    found = alone(run_of(steps(3, late), **ZERO_1), "communication-bound")
     assert "waiting for a slower rank" in found.title
     assert found.gain == pytest.approx((0.13, 0.26))
 
@@ -198,7 +199,7 @@ def test_small_buckets_of_the_reduction_explain_what_else_would_be_waiting(
         {"reduce_bucket_size": reduced, "allgather_bucket_size": 5e8},
     ):
         run = run_of(steps(3, LATE), **ZERO_1 | told)
-        found = one(run, "communication-bound")
+        found = alone(run, "communication-bound")
         assert ("waiting for a slower rank" in found.title) is waits
         assert (found.gain is not None) is waits
         if waits:
@@ -213,12 +214,12 @@ def test_small_buckets_of_the_reduction_explain_what_else_would_be_waiting(
 
 def test_buckets_as_small_as_those_of_the_gathering_do_not_explain_a_longer_reduction() -> None:
     run = run_of(steps(3, LATE), reduce_bucket_size=1e5, allgather_bucket_size=1e5, **ZERO_1)
-    assert "waiting for a slower rank" in one(run, "communication-bound").title
+    assert "waiting for a slower rank" in alone(run, "communication-bound").title
 
 
 def test_copies_to_the_host_are_not_called_waiting_for_a_slower_rank() -> None:
     for link in ({}, {"link_bytes_per_second": 100e9}):
-        found = one(run_of(steps(3, LATE), link, offload_optimizer="cpu", **ZERO_1),
+        found = alone(run_of(steps(3, LATE), link, offload_optimizer="cpu", **ZERO_1),
                     "communication-bound")  # fmt: skip
         assert "slower rank" not in found.title
         assert "copies of gradients to the host" in found.summary
@@ -233,7 +234,7 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
                 phase("forward", step, 0.3 + late, rank),
                 phase("backward_allreduce", step, 0.7 - late, rank),
             ]
-    found = one(run_of(rows, world_size=3), "communication-bound")
+    found = alone(run_of(rows, world_size=3), "communication-bound")
     assert found.seconds_per_step == pytest.approx(0.5)  # as on the rank that does not wait
     assert "apart from 133 ms of waiting for a late rank" in found.summary
     assert found.title.startswith(
@@ -260,13 +261,13 @@ def test_of_two_ranks_one_waits_for_the_late_one_and_the_mean_holds_half_of_that
                 phase("forward", step, 0.5 + late, rank),
                 phase("backward_allreduce", step, 0.5 - late, rank),
             ]
-    found = one(run_of(rows, world_size=2), "communication-bound")
+    found = alone(run_of(rows, world_size=2), "communication-bound")
     assert found.seconds_per_step == pytest.approx(0.2)  # of 0.35, the mean of 0.5 and 0.2
 
 
 def test_less_than_half_of_the_communication_is_not_called_most_of_it() -> None:
     three = EXPOSED | {"backward_allreduce": 0.15, "optimizer_allgather": 0.1, "reduce_grads": 0.1}
-    found = one(run_of(steps(3, three), world_size=5), "communication-bound")
+    found = alone(run_of(steps(3, three), world_size=5), "communication-bound")
     assert found.title.endswith("between ranks, the largest part backward_allreduce")
 
 
@@ -274,7 +275,7 @@ def test_less_than_half_of_the_communication_is_not_called_most_of_it() -> None:
 def test_over_sockets_the_network_is_what_is_mended_first(stage: int) -> None:
     told: dict[str, Any] = {"network": "Socket", "transport": "NET/Socket/0", "nodes": 2}
     run = run_of(steps(3, EXPOSED), world_size=5, zero_stage=stage, **told)
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert [one.setting for one in found.advice][:2] == ["NCCL_IB_DISABLE", "NCCL_IB_HCA"]
     assert "TCP sockets between nodes instead of InfiniBand or RoCE: that comes first." in (
         found.summary
@@ -283,7 +284,7 @@ def test_over_sockets_the_network_is_what_is_mended_first(stage: int) -> None:
 
 def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, nodes=1, **ZERO_1)
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert "all ranks are on one host" in found.summary
     assert found.gain is None
 
@@ -291,7 +292,7 @@ def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
 def test_with_one_replica_no_advice_is_about_gradients() -> None:
     of_one = {"world_size": 2, "tensor_parallel_size": 2, "data_parallel_size": 1, "zero_stage": 1}
     link = {"link_bytes_per_second": 10e9}
-    found = one(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **of_one),
+    found = alone(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **of_one),
                 "communication-bound")  # fmt: skip
     assert "with one replica no gradients are reduced" in found.summary
     assert [advice.setting for advice in found.advice] == ["dsprof attach"]
@@ -299,7 +300,7 @@ def test_with_one_replica_no_advice_is_about_gradients() -> None:
 
 def test_a_model_that_asks_for_more_than_was_measured_is_not_believed() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 1e9}, **ZERO_1)
-    found = one(run, "communication-bound")  # at least 3.2 s, of a step of 1 s
+    found = alone(run, "communication-bound")  # at least 3.2 s, of a step of 1 s
     assert "the rest is hidden behind compute, or the link is faster than stated" in found.summary
     assert found.title.endswith("communication between ranks, most of it backward_allreduce")
     assert (found.gain, found.confidence) == (None, "medium")
@@ -309,12 +310,12 @@ def test_calls_faster_than_the_link_say_that_it_is_another_one() -> None:
     size = 64 << 20
     rows = [call("all_reduce", 2, size, size / 50e9)]
     run = run_of(steps(3, EXPOSED) + rows, {"link_bytes_per_second": 10e9}, **ZERO_1)
-    assert "the link is not what was stated" in one(run, "communication-bound").summary
+    assert "the link is not what was stated" in alone(run, "communication-bound").summary
 
 
 def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
     run = run_of(steps(3, EXPOSED), zero_stage=3, world_size=5)
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert found.title == "At least 40 % of a step is communication between ranks"
     assert found.seconds_per_step == pytest.approx(0.4)
     assert (found.gain, found.confidence) == (None, "medium")
@@ -326,7 +327,7 @@ def test_what_megatrons_optimizer_may_gather_leaves_the_timers_beside_it_what_th
     rows = [row | {"timers": "megatron"} for row in steps(4, timed, 2.0)]
     run = run_of(rows, world_size=16, zero_stage=1)
     assert run.steps["compute"].tolist() == pytest.approx([1.4] * 4)
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert found.title == "At least 20 % of a step is communication between ranks"
     assert "lower bound: ZeRO gathers updated parameters" in found.summary
 
@@ -334,7 +335,7 @@ def test_what_megatrons_optimizer_may_gather_leaves_the_timers_beside_it_what_th
 def test_reduction_beside_an_offloaded_optimizer_bounds_no_communication() -> None:
     run = run_of(steps(3, EXPOSED), zero_stage=3, world_size=5, offload_optimizer="cpu")
     assert "also holds copies of gradients to the host" in (why(run, "communication-bound") or "")
-    assert "at least" not in one(run, "unaccounted-time").title
+    assert "at least" not in alone(run, "unaccounted-time").title
 
 
 def test_garbage_collected_inside_the_reduction_is_not_called_communication() -> None:
@@ -342,7 +343,7 @@ def test_garbage_collected_inside_the_reduction_is_not_called_communication() ->
     looks = [row for step in (1, 2, 3) for row in memory_breakdown(step)]
     run = run_of([*looks, *steps(3, slow, None)], world_size=5, zero_stage=1)
     assert "part is unknown" in (why(run, "communication-bound") or "")
-    found = one(run, "host-sync")
+    found = alone(run, "host-sync")
     assert found.title.startswith("Up to 60 % of the timed part of a step is what memory_breakdown")
     assert found.seconds_per_step == pytest.approx(1.5)
     assert found.gain is None  # it also works between the timers, whose sum the step is
@@ -367,7 +368,7 @@ def test_no_overlap_is_promised_to_a_pipeline_for_which_deepspeed_switches_it_of
         world_size=8, pipeline_parallel_size=4, data_parallel_size=2,
     )  # fmt: skip
     assert "DeepSpeed has no overlap there" in (why(run, "no-overlap") or "")
-    advice = one(run, "communication-bound").advice
+    advice = alone(run, "communication-bound").advice
     assert [one.setting for one in advice] == ["gradient_accumulation_steps"]
 
 
@@ -415,7 +416,7 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
     """In each step one rank computes 40 ms longer: the mean rank waits 20 beside 5 of transfer."""
     run = uneven(tmp_path, 40)
     assert silent(run, "straggler-rank")
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert found.title == (
         "25 % of a step is communication between ranks, at least 80 % of it because they take "
         "unequally long"
@@ -428,7 +429,7 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
 
 def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: Path) -> None:
     """In each step one rank computes 20 ms longer: the mean rank waits 10 beside 12 of transfer."""
-    found = one(uneven(tmp_path, 20, transfer=12), "communication-bound")
+    found = alone(uneven(tmp_path, 20, transfer=12), "communication-bound")
     assert found.title == (
         "22 % of a step is communication between ranks, at least 45 % of it because they take "
         "unequally long"
@@ -448,7 +449,7 @@ def test_calls_that_send_too_little_for_any_link_are_not_laid_to_bandwidth(
 ) -> None:
     """Twice 64 KiB take 1 ms at 1 Gbit/s, of the 22 that collectives hold a step up."""
     run = uneven(tmp_path, late, transfer=22 - late // 2, size=64 << 10)
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert (
         "They send 128 KiB per step at most, 1.05 ms even at 1 Gbit/s: that is not bandwidth. "
         f"{rest}he start-up of calls and " in found.summary
@@ -465,8 +466,8 @@ def test_what_ranks_wait_for_each_other_in_gathers_is_uneven_work_and_no_gatheri
     """As above, but they meet where ZeRO-3 gathers, which takes 20 ms, and the mean rank waits
     20."""
     run = uneven(tmp_path, 40, transfer=20, zero=3)
-    assert one(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.02, rel=0.01)
-    found = one(run, "communication-bound")
+    assert alone(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.02, rel=0.01)
+    found = alone(run, "communication-bound")
     assert found.title == (
         "20 % of a step is communication between ranks apart from gathering parameters, at least "
         "100 % of it because they take unequally long"
@@ -475,12 +476,12 @@ def test_what_ranks_wait_for_each_other_in_gathers_is_uneven_work_and_no_gatheri
 
 def test_what_takes_next_to_nothing_is_not_named_beside_the_communication(tmp_path: Path) -> None:
     """Some microseconds of waiting for each other's input would read as a part of the cause."""
-    found = one(uneven(tmp_path, 40, loading=True), "communication-bound")
+    found = alone(uneven(tmp_path, 40, loading=True), "communication-bound")
     assert "input" not in found.title + found.summary
 
 
 def test_ranks_of_other_groups_are_not_said_to_work_unevenly(tmp_path: Path) -> None:
-    found = one(uneven(tmp_path, 40, "dp ranks 0"), "communication-bound")
+    found = alone(uneven(tmp_path, 40, "dp ranks 0"), "communication-bound")
     assert "cannot be told apart" in found.summary
 
 
@@ -514,7 +515,7 @@ def accumulating(folder: Path, reduced: int, updates: int = 1) -> Run:
 def test_gradients_that_are_reduced_in_each_backward_of_a_step_need_no_larger_batch(
     tmp_path: Path,
 ) -> None:
-    found = one(accumulating(tmp_path, 4), "communication-bound")
+    found = alone(accumulating(tmp_path, 4), "communication-bound")
     assert found.title == (
         "24 % of a step is communication between ranks: gradients are reduced 4 times for one "
         "update"
@@ -527,7 +528,7 @@ def test_gradients_that_are_reduced_in_each_backward_of_a_step_need_no_larger_ba
 def test_no_reduction_is_too_many_if_some_backwards_make_none_or_the_update_asks_for_each(
     tmp_path: Path, reduced: int, updates: int
 ) -> None:
-    found = one(accumulating(tmp_path, reduced, updates), "communication-bound")
+    found = alone(accumulating(tmp_path, reduced, updates), "communication-bound")
     assert "for one update" not in found.title
 
 
@@ -549,9 +550,9 @@ def test_overlap_is_not_advised_where_most_is_the_gathering_of_parameters() -> N
     settings: dict[str, Any] = {"zero_stage": 2, "ds_config": '{"zero_optimization": {"stage": 2}}'}
     for phases, advised in ((gathers, False), (reduces, True)):
         run = run_of(steps(5, phases, sum(phases.values())), world_size=2, nodes=1, **settings)
-        said = [advice.setting for advice in one(run, "communication-bound").advice]
+        said = [advice.setting for advice in alone(run, "communication-bound").advice]
         assert ("zero_optimization.overlap_comm" in said) is advised
-        assert one(run, "no-overlap").phase == "backward_allreduce"
+        assert alone(run, "no-overlap").phase == "backward_allreduce"
 
 
 @pytest.mark.parametrize(("buffers", "cured"), [(0.4, True), (0.1, False)])
@@ -559,7 +560,7 @@ def test_what_ddp_sends_in_each_forward_no_accumulation_takes_away(
     buffers: float, *, cured: bool
 ) -> None:
     parts = {"forward": 0.5, "broadcast_in_forward": buffers, "reduce_grads": 0.5 - buffers}
-    advice = one(run_of(steps(20, parts), world_size=2), "communication-bound").advice
+    advice = alone(run_of(steps(20, parts), world_size=2), "communication-bound").advice
     settings = [one.setting for one in advice]
     assert (settings == ["DistributedDataParallel(broadcast_buffers=...)"]) == cured
     assert ("gradient_accumulation_steps" in settings) != cured
@@ -568,7 +569,7 @@ def test_what_ddp_sends_in_each_forward_no_accumulation_takes_away(
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter_tensor", "broadcast"])
 def test_what_layers_sum_in_each_forward_no_accumulation_takes_away(op: str) -> None:
     parts = {"forward": 0.5, f"{op}_in_forward": 0.1, "reduce_grads": 0.4}
-    advice = one(run_of(steps(20, parts), world_size=2), "communication-bound").advice
+    advice = alone(run_of(steps(20, parts), world_size=2), "communication-bound").advice
     settings = [one.setting for one in advice]
     assert ("gradient_accumulation_steps" in settings) == (op == "broadcast")
 
@@ -617,7 +618,7 @@ def test_what_a_script_reduces_in_few_bytes_is_its_own_where_backward_reduces_gr
                 at += many * MS
             writer.step(step, begin, begin + 100 * MS, (0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
         writer.close()
-    found = one(load(tmp_path), "communication-bound")
+    found = alone(load(tmp_path), "communication-bound")
     title = "30 % of a step is communication between ranks"
     if not is_reduced:
         assert "outside" not in found.title + found.summary
@@ -640,7 +641,7 @@ def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_u
     if severity is None:
         assert "communication-bound" not in rules(run)
         return
-    found = one(run, "communication-bound")
+    found = alone(run, "communication-bound")
     assert (str(found.severity), found.confidence, found.gain) == (severity, "low", None)
     assert found.share == pytest.approx(2 * blocked / 100)
 
@@ -669,7 +670,7 @@ def test_a_job_of_one_rank_is_not_said_to_communicate_between_ranks(
     run = load(tmp_path)
     assert ("small-messages" in rules(run)) == (world > 1)
     if world == 1:
-        found = one(run, "communication-bound")
+        found = alone(run, "communication-bound")
         assert found.title.startswith("40 % of a step is collective calls in a job of one rank")
         assert "between" not in found.title + found.summary
         assert [(advice.setting, advice.to) for advice in found.advice] == [

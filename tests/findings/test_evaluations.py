@@ -8,7 +8,19 @@ import pytest
 from dsprof.events import Severity
 from dsprof.run import Run
 from dsprof.text.words import cost
-from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    Row,
+    alone,
+    metric,
+    one,
+    phase,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 from tests.loaded import run_of_text
 
 RULE = "evaluation-stall"
@@ -30,13 +42,13 @@ def beside_a_bar(takes: int, said: float | None = None, end: str = "") -> Run:
 def test_the_last_evaluation_before_the_trainer_is_over_is_of_the_training_too() -> None:
     behind = "{'eval_loss': 1.5, 'eval_runtime': 90.0, 'epoch': 1.0}\n"
     over = "{'train_runtime': 175.0, 'train_loss': 1.5, 'epoch': 1.0}\n"
-    found = one(beside_a_bar(15, end=over + behind), RULE)
+    found = alone(beside_a_bar(15, end=over + behind), RULE)
     assert found.summary.startswith("5 evaluations took 75.0 s in 100 steps, ")
     assert found.share == pytest.approx(0.75 / 1.75)
 
 
 def test_evaluations_that_the_trainer_times_are_a_finding_with_a_gain() -> None:
-    found = one(beside_a_bar(15), RULE)
+    found = alone(beside_a_bar(15), RULE)
     assert found.severity is Severity.CRITICAL
     assert found.title == "Evaluating takes 40 % of the training time"  # the fifth is behind it
     assert found.summary.startswith("4 evaluations took 60.0 s in 90 steps, ")
@@ -58,7 +70,7 @@ def test_what_a_bar_shows_of_saves_is_told_apart_from_evaluations(evaluates: int
             text += f"{{'eval_loss': 1.5, 'eval_runtime': {evaluates}.0}}\n" if evaluates else ""
             text += f"Saving model checkpoint to out/checkpoint-{step}\n"
     run = run_of_text(text)
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.summary.startswith("5 saves took 100 s in 300 steps, ")  # the sixth is behind it
     others = 300 + 300 / 290 * 5 * evaluates  # all but the first ten steps are timed
     assert found.share == pytest.approx(100 / (100 + others), rel=0.01)
@@ -79,7 +91,7 @@ def test_without_a_bar_evaluations_are_set_beside_the_steps() -> None:
     evaluation = metric("eval_runtime", 10, 10.0)
     half = len(timed) // 2
     run = run_of([*timed[:half], evaluation, *timed[half:]], world_size=2)
-    found = one(run, RULE)
+    found = alone(run, RULE)
     assert found.share == pytest.approx(0.5 / 1.5)
 
 
@@ -113,20 +125,20 @@ def evaluating_in_timers(counted: float) -> Run:
 @pytest.mark.parametrize("counted", [0.0, 4.0, 6.0])
 def test_what_timers_count_of_an_evaluation_has_one_price(counted: float) -> None:
     run = evaluating_in_timers(counted)
-    found = one(run, RULE)
+    found = alone(run, RULE)
     assert found.share == pytest.approx((5 * 6 / 60) / (1 + 5 * 6 / 60), rel=0.02)
     assert (f"{5 * counted:.1f} s lie in the steps after" in found.summary) == (counted > 0)
     assert "step-spikes" not in rules(run)
 
 
 def test_what_is_beyond_an_evaluation_still_sticks_out() -> None:
-    found = one(evaluating_in_timers(9.0), "step-spikes")
+    found = alone(evaluating_in_timers(9.0), "step-spikes")
     assert found.seconds_per_step == pytest.approx(5 * 3 / 59)
 
 
 def test_steps_that_stick_out_for_a_recorded_evaluation_are_no_spikes() -> None:
     run = recorded(0.5, 1.5, every=10, count=60)
-    assert one(run, RULE).severity is Severity.CRITICAL
+    assert alone(run, RULE).severity is Severity.CRITICAL
     assert silent(run, "step-spikes")
 
 
@@ -148,7 +160,7 @@ def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
     if share is None:
         assert why(run, RULE) == "no step has a time to compare evaluating with"
         return
-    found = one(run, RULE)
+    found = alone(run, RULE)
     assert found.share == pytest.approx(share)
     assert found.seconds_per_step is None
     assert found.summary.startswith("4 evaluations took 2 min 00 s of the 3 min 20 s that the")
@@ -185,7 +197,7 @@ def recorded(evaluation: float, seconds: float, *, every: int = 1, count: int = 
 
 def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_unexplained() -> None:
     run = recorded(0.5, 1.5, every=5)
-    found = one(run, RULE)
+    found = alone(run, RULE)
     assert found.severity is Severity.CRITICAL
     assert (
         found.title == "Evaluating takes 36 % of the training time"
@@ -204,7 +216,7 @@ def test_of_an_evaluation_that_may_compile_its_graphs_no_gain_is_promised(
     more = {5: 9.0, 10: 0.1}
     rows += [metric("step_seconds", step, 1.0 + more.get(step, 0.0)) for step in range(1, 13)]
     rows.append(metric("compilations", compiling, 1))
-    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), RULE)
+    found = alone(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), RULE)
     assert (found.confidence, found.gain is None) == (confidence, confidence == "low")
     assert ("torch.compile" in found.summary) == (confidence == "low")
 
@@ -229,7 +241,7 @@ def test_what_the_others_wait_for_a_rank_that_evaluates_alone_is_of_its_evaluati
 ) -> None:
     run = evaluating_alone(ranks)
     assert rules(run)[0] == RULE
-    found = one(run, RULE)
+    found = alone(run, RULE)
     assert found.seconds_per_step == pytest.approx(36 / 40)
     assert found.share == pytest.approx(36 / 76)
     assert [advice.setting for advice in found.advice] == [
@@ -242,7 +254,7 @@ def test_what_the_others_wait_for_a_rank_that_evaluates_alone_is_of_its_evaluati
 
 def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> None:
     """GRPO and PPO generate so; nothing is to be left out then."""
-    found = one(recorded(0.5, 1.5), RULE)
+    found = alone(recorded(0.5, 1.5), RULE)
     assert found.title == "Forwards without a backward take 33 % of the training time"
     assert "generate, score or evaluate" in found.summary
     assert "eval_steps" not in {one.setting for one in found.advice}
@@ -264,7 +276,7 @@ def test_forwards_without_a_backward_in_each_step_of_another_engine_are_not_of_t
 
 
 def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer() -> None:
-    found = one(recorded(0.5, 2.0), "unaccounted-time")
+    found = alone(recorded(0.5, 2.0), "unaccounted-time")
     assert found.title == "25 % of a step is explained by no timer"
     assert found.seconds_per_step == pytest.approx(0.5)
     assert silent(recorded(0.01, 1.01), RULE)

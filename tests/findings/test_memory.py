@@ -9,10 +9,10 @@ import pytest
 from dsprof.events import Severity
 from tests.findings.plants import (
     WELL,
+    alone,
     config,
     memory,
     metric,
-    one,
     problem,
     quiet,
     run_of,
@@ -29,7 +29,7 @@ CARD = problem("oom", "GPU 0 has a total capacity of 80.00 GiB of which 1 GiB is
 
 def test_a_card_that_is_93_percent_full_is_a_warning() -> None:
     rows = [memory("max_reserved", 3, bytes=74.4 * GIB), memory("allocated", 3, bytes=60 * GIB)]
-    found = one(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
+    found = alone(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
     assert found.severity is Severity.WARNING
     assert found.title == "GPU memory is 93 % full"
     assert found.ranks == (0,)
@@ -38,7 +38,7 @@ def test_a_card_that_is_93_percent_full_is_a_warning() -> None:
 
 def test_the_cache_of_the_allocator_is_room_for_a_longer_batch() -> None:
     rows = [memory("max_reserved", 3, bytes=75 * GIB), memory("max_allocated", 3, bytes=60 * GIB)]
-    found = one(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
+    found = alone(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
     assert "Tensors took 60.0 GiB of that at most: the rest is the allocator's cache" in (
         found.summary
     )
@@ -48,7 +48,7 @@ def test_the_cache_of_the_allocator_is_room_for_a_longer_batch() -> None:
 def test_a_gaudi_that_its_trainers_dicts_show_nearly_full_is_told() -> None:
     said = "{'loss': 2.5, 'epoch': 0.%d, 'memory_allocated (GB)': 65.5, "
     said += "'max_memory_allocated (GB)': 92.5, 'total_memory_available (GB)': 94.62}\n"
-    found = one(run_of_text("".join(said % n for n in (1, 2, 3))), "memory-pressure")
+    found = alone(run_of_text("".join(said % n for n in (1, 2, 3))), "memory-pressure")
     assert found.title == "GPU memory is 98 % full"
 
 
@@ -58,14 +58,14 @@ def test_growing_host_memory_is_not_told_of_ranks_whose_gpu_memory_grows() -> No
         for step in range(1, 61)
         for name, rank, more in (("host_process", 0, 0.2), ("allocated", 1, 0.1))
     ]
-    found = one(run_of([*steps(60, WELL), *rows]), "memory-growth")
+    found = alone(run_of([*steps(60, WELL), *rows]), "memory-growth")
     assert found.title.startswith("Host memory grows")
     assert found.ranks == (0,)
 
 
 def test_97_percent_is_critical() -> None:
     run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=78 * GIB), CARD])
-    assert one(run, "memory-pressure").severity is Severity.CRITICAL
+    assert alone(run, "memory-pressure").severity is Severity.CRITICAL
 
 
 def test_a_half_empty_card_is_no_finding() -> None:
@@ -80,7 +80,7 @@ def test_a_card_of_unknown_size_is_not_judged() -> None:
 
 def test_a_full_host_is_found_from_its_percentage() -> None:
     run = run_of([*steps(3, WELL), memory("host_percent", 3, value=95.0)])
-    assert one(run, "memory-pressure").title == "Host memory is 95 % full"
+    assert alone(run, "memory-pressure").title == "Host memory is 95 % full"
 
 
 def growing(per_step: float, count: int = 60) -> list[dict[str, object]]:
@@ -88,7 +88,7 @@ def growing(per_step: float, count: int = 60) -> list[dict[str, object]]:
 
 
 def test_memory_that_rises_through_the_run_is_growth() -> None:
-    found = one(run_of(steps(60, WELL) + growing(0.1 * GIB)), "memory-growth")
+    found = alone(run_of(steps(60, WELL) + growing(0.1 * GIB)), "memory-growth")
     # medians of the first and the last tenth: steps 3.5 and 57.5
     assert found.title == "GPU memory grows by 5.40 GiB between steps 1 and 60"
     assert found.steps == (1, 60)
@@ -96,7 +96,7 @@ def test_memory_that_rises_through_the_run_is_growth() -> None:
 
 def test_a_process_that_grows_is_host_memory_of_its_rank() -> None:
     rows = [memory("host_process", s, bytes=2 * GIB + s * 0.1 * GIB) for s in range(1, 61)]
-    found = one(run_of(steps(60, WELL) + rows), "memory-growth")
+    found = alone(run_of(steps(60, WELL) + rows), "memory-growth")
     assert found.title == "Host memory grows by 5.40 GiB between steps 1 and 60"
     assert found.ranks == (0,)
 
@@ -125,7 +125,7 @@ def test_alternating_moments_of_a_step_are_no_growth() -> None:
 
 def test_a_warning_of_growth_needs_20_steps_and_a_note_12() -> None:
     found = {
-        count: one(run_of(steps(count, WELL) + growing(0.2 * GIB, count)), "memory-growth")
+        count: alone(run_of(steps(count, WELL) + growing(0.2 * GIB, count)), "memory-growth")
         for count in (12, 19, 20)
     }
     severities = [found[count].severity for count in (12, 19, 20)]
@@ -142,7 +142,7 @@ def process(*mib: float) -> list[dict[str, object]]:
 def test_a_small_leak_that_never_stops_is_a_note() -> None:
     """50 MiB a step for 15 steps, of a process that began with 400."""
     rows = process(*(400 + 50 * step for step in range(15)))
-    found = one(run_of(steps(15, WELL) + rows), "memory-growth")
+    found = alone(run_of(steps(15, WELL) + rows), "memory-growth")
     assert found.severity is Severity.INFO
     assert "about 48.2 MiB per step" in found.summary  # medians of tenths lie within the ends
     assert found.summary.endswith(
@@ -179,7 +179,7 @@ UNTIMED = [metric("loss", step, 2.0) for step in range(1, 41)]
 
 def test_flushes_of_the_allocator_are_found() -> None:
     rows = [memory("cache_flushes", 7, count=3), memory("cache_flushes", 9, count=2)]
-    found = one(run_of(UNTIMED + rows), "allocator-thrash")
+    found = alone(run_of(UNTIMED + rows), "allocator-thrash")
     assert found.severity is Severity.WARNING  # 2 of 40 steps
     assert "flushed its cache 5 times" in found.title
     assert found.steps == (7, 9)
@@ -187,25 +187,25 @@ def test_flushes_of_the_allocator_are_found() -> None:
 
 def test_flushes_in_every_tenth_step_are_critical() -> None:
     rows = [memory("cache_flushes", s, count=1) for s in (1, 11, 21, 31)]
-    found = one(run_of(UNTIMED + rows), "allocator-thrash")
+    found = alone(run_of(UNTIMED + rows), "allocator-thrash")
     assert found.severity is Severity.CRITICAL
 
 
 def test_flushes_of_two_launches_are_of_the_steps_of_both() -> None:
     launch = [*UNTIMED, *(memory("cache_flushes", s, count=1) for s in range(1, 21))]
     run = run_of([*launch, *(row | {"segment": 1} for row in launch)])
-    assert "in 50 % of the printed steps" in one(run, "allocator-thrash").summary
+    assert "in 50 % of the printed steps" in alone(run, "allocator-thrash").summary
 
 
 def test_flushes_between_printed_steps_are_in_none_of_these() -> None:
     rows = [metric("step_seconds", step, 1.0, steps=10) for step in range(10, 201, 10)]
     flushes = [memory("cache_flushes", s, count=1) for s in range(1, 21)]
-    found = one(run_of([*rows, *flushes]), "allocator-thrash")
+    found = alone(run_of([*rows, *flushes]), "allocator-thrash")
     assert "in 10 % of the printed steps" in found.summary
 
 
 def test_one_flush_is_a_warning_however_few_steps_are_printed() -> None:
-    found = one(run_of([*UNTIMED[:5], memory("cache_flushes", 1, count=1)]), "allocator-thrash")
+    found = alone(run_of([*UNTIMED[:5], memory("cache_flushes", 1, count=1)]), "allocator-thrash")
     assert found.severity is Severity.WARNING
     assert found.title.startswith("The allocator flushed its cache once")
 
@@ -228,7 +228,7 @@ def test_a_micro_batch_of_one_sample_is_not_to_be_smaller() -> None:
 
     def advised(size: int) -> list[tuple[str, str]]:
         run = run_of([*UNTIMED, *flushes, config("micro_batch_size", size)])
-        found = one(run, "allocator-thrash").advice
+        found = alone(run, "allocator-thrash").advice
         return [(advice.now, advice.to) for advice in found if advice.setting == key]
 
     assert advised(4) == [("4", "2")]
@@ -241,6 +241,6 @@ def test_a_device_that_all_processes_fill_is_told_by_primus_own_numbers() -> Non
         "5000 | elapsed time per iteration (ms): 13372.8/13364.7 | hip mem usage/free/total/"
         "usage_ratio: 253.38GB/2.60GB/255.98GB/98.98% | lm loss: 6.5E-03 |\n"
     )
-    found = one(run_of_text(line.format(126), line.format(127)), "memory-pressure")
+    found = alone(run_of_text(line.format(126), line.format(127)), "memory-pressure")
     assert found.title == "GPU memory is 99 % full"
     assert found.ranks == (7,)

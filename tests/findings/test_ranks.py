@@ -17,11 +17,11 @@ from dsprof.recording.writer import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
     Row,
+    alone,
     call,
     config,
     memory_breakdown,
     metric,
-    one,
     phase,
     run_of,
     silent,
@@ -76,7 +76,7 @@ def test_who_may_wait_where_nobody_saw_the_collectives_is_not_accused(unseen: in
     """DDP issues 2 from C++ at its beginning; tensor parallelism some in every step."""
     run = run_of([*ranks(30, 2, 0.25), *_counted(unseen)], world_size=4)
     if unseen < 30:
-        assert one(run, "straggler-rank").ranks == (2,)
+        assert alone(run, "straggler-rank").ranks == (2,)
     else:
         said = why(run, "straggler-rank") or ""
         assert "may itself be waiting for the others" in said
@@ -85,7 +85,7 @@ def test_who_may_wait_where_nobody_saw_the_collectives_is_not_accused(unseen: in
 
 def test_the_late_rank_and_its_phase_are_named() -> None:
     run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
-    found = one(run, "straggler-rank")
+    found = alone(run, "straggler-rank")
     assert found.ranks == (2,)
     assert found.phase == "data"
     assert found.seconds_per_step == pytest.approx(0.15)
@@ -104,7 +104,7 @@ def test_what_the_others_lose_elsewhere_is_told_beside_what_a_late_rank_does() -
     for row in rows:
         if row.get("rank") not in {2, None} and row["name"] in {"forward", "backward_allreduce"}:
             row["seconds"] += 0.06 if row["name"] == "forward" else -0.06
-    found = one(run_of(rows), "straggler-rank")
+    found = alone(run_of(rows), "straggler-rank")
     assert found.seconds_per_step == pytest.approx(0.19)
     assert "arrives 190 ms per step after the median rank" in found.summary
     assert (
@@ -124,7 +124,7 @@ def test_ranks_that_wait_for_each_other_in_turns_of_a_step_each_cost_all_of_thei
             rows.append(
                 phase("optimizer_allgather", row["step"], 0.11 if late else 0.01, row["rank"])
             )
-    found = one(run_of(rows), "straggler-rank")
+    found = alone(run_of(rows), "straggler-rank")
     assert found.ranks == (2,)
     assert found.seconds_per_step == pytest.approx(0.15)
     assert found.gain == pytest.approx((0.1425, 0.1575))
@@ -137,7 +137,7 @@ def test_a_rank_that_is_late_in_several_phases_does_not_lose_most_outside_of_the
     for row in rows:
         if row.get("rank") == 2 and row["name"] in {"data", "forward"}:
             row["seconds"] += 0.06 if row["name"] == "forward" else -0.09
-    summary = one(run_of(rows), "straggler-rank").summary
+    summary = alone(run_of(rows), "straggler-rank").summary
     assert "It loses most in data and forward (120 ms per step)" in summary
 
 
@@ -148,19 +148,19 @@ def test_a_rank_that_is_much_later_in_a_few_steps_is_not_said_to_be_late_in_each
         for much, often in zip(seldom, hardly, strict=True)
         for row in (much,)
     ]
-    assert one(run_of(rows), "straggler-rank").title.endswith("of the time")
+    assert alone(run_of(rows), "straggler-rank").title.endswith("of the time")
 
 
 def test_of_two_ranks_the_one_that_waits_is_named_not_called_the_others() -> None:
     rows = [row for row in ranks(30, 1, 0.15) if row["rank"] in {0, 1}]
-    found = one(run_of(rows, world_size=2), "straggler-rank")
+    found = alone(run_of(rows, world_size=2), "straggler-rank")
     assert found.title.startswith("Rank 0 waits for rank 1, ")
     assert "the others" not in found.summary
 
 
 def test_the_node_to_be_checked_is_named_by_its_host_and_is_not_what_is_set_now() -> None:
     run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
-    node = one(run, "straggler-rank").advice[-1]
+    node = alone(run, "straggler-rank").advice[-1]
     assert (node.setting, node.now) == ("the node of rank 2 (w1)", "")
 
 
@@ -168,14 +168,14 @@ def test_a_job_on_cpus_has_no_gpu_to_be_checked() -> None:
     for slow in (ranks(30, 2, 0.15), groups((0, 0, 0.2, 0.2))):
         for on, named in (("cuda", True), ("cpu", False)):
             run = run_of(slow, world_size=4, accelerator=on)
-            advice = one(run, "straggler-rank").advice[-1]
+            advice = alone(run, "straggler-rank").advice[-1]
             assert ("GPU" in advice.why) is named
 
 
 @pytest.mark.parametrize(("nodes", "to"), [(1, "check it"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
 def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to: str) -> None:
     told = [] if nodes is None else [config("nodes", nodes)]
-    found = one(run_of([*told, *ranks(30, 2, 0.15)]), "straggler-rank")
+    found = alone(run_of([*told, *ranks(30, 2, 0.15)]), "straggler-rank")
     assert found.advice[-1].to == to
 
 
@@ -183,12 +183,12 @@ def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path
     job = Job(tmp_path, 2)
     job.run(30, slow={1: 60}, timed=False)
     run = load(tmp_path)
-    found = one(run, "straggler-rank")
+    found = alone(run, "straggler-rank")
     looked = [each.setting for each in found.advice]
     assert looked == ["py-spy record", "the node of rank 1 (node-0)"]
     assert found.advice[0].to == "a minute of rank 1"
     assert found.gain == pytest.approx((0.057, 0.063))
-    untimed = one(run, "unaccounted-time")
+    untimed = alone(run, "unaccounted-time")
     assert untimed.severity is Severity.INFO
     assert untimed.title == (
         "19 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
@@ -211,10 +211,10 @@ def test_what_a_rank_loses_outside_of_phases_beside_a_longer_phase_is_of_it_too(
             writer.step(step, at, at + 160 * MS)
         writer.close()
     run = load(tmp_path)
-    late = one(run, "straggler-rank")
+    late = alone(run, "straggler-rank")
     assert late.seconds_per_step == pytest.approx(0.11)
     assert "It loses most in forward (60.0 ms per step)" in late.summary
-    untimed = one(run, "unaccounted-time")
+    untimed = alone(run, "unaccounted-time")
     assert untimed.severity is Severity.INFO
     assert untimed.title == (
         "16 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
@@ -239,7 +239,7 @@ def test_a_rank_whose_experts_may_get_more_tokens_is_told_so(
             writer.collective(call, whose, meet, meet, at + 70 * MS - meet, step, -1, 64)
             writer.step(step, at, at + 70 * MS)
         writer.close()
-    advice = one(load(tmp_path), "straggler-rank").advice[-1]
+    advice = alone(load(tmp_path), "straggler-rank").advice[-1]
     assert advice.setting == "the node of rank 1 (a)"
     assert advice.why.endswith(f"or a larger share of {share}")
 
@@ -255,14 +255,14 @@ def test_a_recording_without_a_rank_proves_nothing_about_a_rank(tmp_path: Path) 
             writer.collective(call, 0, meet, meet, (31 - late) * MS, step, -1, 64)
             writer.step(step, at, at + 41 * MS)
         writer.close()
-    found = one(load(tmp_path), "straggler-rank")
+    found = alone(load(tmp_path), "straggler-rank")
     assert [each.text for each in found.evidence] == [
         "rank 0, step 30, all_reduce: 30.0 ms", "rank 2, step 30, all_reduce: 11.0 ms",
     ]  # fmt: skip
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:
-    assert one(run_of(ranks(30, 1, 0.25)), "straggler-rank").severity is Severity.CRITICAL
+    assert alone(run_of(ranks(30, 1, 0.25)), "straggler-rank").severity is Severity.CRITICAL
 
 
 def test_equal_ranks_are_no_finding() -> None:
@@ -279,7 +279,7 @@ def test_a_rank_that_is_late_only_now_and_then_is_no_straggler() -> None:
 def test_a_rank_that_alone_is_late_in_a_third_of_the_steps_is_named() -> None:
     rows = [row for row in ranks(90, 2, 0.6, every=3) if row["name"] != "step_seconds"]
     rows += [metric("step_seconds", step, 1.0 if step % 3 else 1.6) for step in range(1, 91)]
-    found = one(run_of(rows), "straggler-rank")
+    found = alone(run_of(rows), "straggler-rank")
     assert found.ranks == (2,)
     assert found.seconds_per_step == pytest.approx(0.6 * 30 / 89)
     assert found.title.startswith("The others wait for rank 2, ")
@@ -343,7 +343,7 @@ def _straggler_table(waits: float, moves: float) -> list[Row]:
 
 
 def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
-    found = one(_table(5, deepspeed_version="0.17.2"), "straggler-rank")
+    found = alone(_table(5, deepspeed_version="0.17.2"), "straggler-rank")
     assert found.title == "Rank 0 waits for a slower rank, at least 36 % of each step"
     assert found.gain == pytest.approx((0.18, 0.36))
     assert (found.ranks, found.confidence) == ((), "medium")
@@ -366,7 +366,7 @@ def test_the_straggler_table_of_the_last_launch_counts_from_its_start() -> None:
         for name, seconds in (("comm_straggler", 0.9), ("comm_fastest_rank", 0.1))
     ]
     told = [row | {"segment": of} for of in (0, 1) for row in steps(3, {"backward_allreduce": 0.4})]
-    found = one(run_of([*told, *table], world_size=5), "straggler-rank")
+    found = alone(run_of([*told, *table], world_size=5), "straggler-rank")
     assert "says so of 900 ms of rank 0's calls so far" in found.summary
 
 
@@ -377,7 +377,7 @@ def test_waits_that_deepspeed_took_of_sorted_calls_are_lower_bounds(
     version: str, least: bool
 ) -> None:
     run = _table(5, deepspeed_version=version)
-    found = one(run, "straggler-rank")
+    found = alone(run, "straggler-rank")
     assert ("at least 36 %" in found.title) is least
     assert ("sorted by their duration" in found.summary) is least
 
@@ -385,7 +385,7 @@ def test_waits_that_deepspeed_took_of_sorted_calls_are_lower_bounds(
 def test_a_straggler_table_tells_how_much_of_communication_is_waiting_where_no_step_is_timed() -> (
     None
 ):
-    found = one(_table(5, timed=False), "straggler-rank")
+    found = alone(_table(5, timed=False), "straggler-rank")
     assert found.title == "Rank 0 waits for a slower rank, at least 90 % of its communication"
     assert found.severity is Severity.INFO
     assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
@@ -394,19 +394,19 @@ def test_a_straggler_table_tells_how_much_of_communication_is_waiting_where_no_s
 
 def test_steps_whose_communication_is_unknown_are_not_called_untimed() -> None:
     table = _straggler_table(0.9, 0.1)
-    found = one(run_of([*steps(20, {}), *table], world_size=5), "straggler-rank")
+    found = alone(run_of([*steps(20, {}), *table], world_size=5), "straggler-rank")
     assert "How much of a step is communication is unknown" in found.summary
     assert "How long a step takes" not in found.summary
 
 
 def test_of_two_ranks_the_one_that_does_not_wait_is_late() -> None:
-    found = one(_table(2, deepspeed_version="0.17.2"), "straggler-rank")
+    found = alone(_table(2, deepspeed_version="0.17.2"), "straggler-rank")
     assert (found.ranks, found.confidence) == ((1,), "high")
 
 
 @pytest.mark.parametrize(("version", "sure"), [("0.18.2", "medium"), ("", "low")])
 def test_a_straggler_table_that_may_hold_totals_is_not_trusted(version: str, sure: str) -> None:
-    found = one(_table(5, deepspeed_version=version), "straggler-rank")
+    found = alone(_table(5, deepspeed_version=version), "straggler-rank")
     assert found.confidence == sure
     assert found.summary.count("confidence") == 1
     assert ("adds up totals" in found.summary) is (sure == "low")
@@ -428,7 +428,7 @@ def groups(late: tuple[float, ...], count: int = 30, *, hosts: str = "") -> list
 
 
 def test_ranks_that_are_late_together_are_named_as_a_group() -> None:
-    found = one(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "straggler-rank")
+    found = alone(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "straggler-rank")
     assert found.title == "The others wait for ranks 2 and 3, 20 % of each step"
     assert found.ranks == (2, 3)
     assert found.seconds_per_step == pytest.approx(0.2, abs=0.005)
@@ -451,7 +451,7 @@ def test_what_the_others_wait_for_a_group_is_not_communication_as_well() -> None
     ],
 )
 def test_a_host_is_named_where_all_its_ranks_are_late_and_no_other(hosts: str, where: str) -> None:
-    found = one(run_of(groups((0, 0, 0.2, 0.2), hosts=hosts), world_size=4), "straggler-rank")
+    found = alone(run_of(groups((0, 0, 0.2, 0.2), hosts=hosts), world_size=4), "straggler-rank")
     assert f"wait for {where} 20 % of each step" in found.title
     named = found.advice[-1].setting == "the node of ranks 2 and 3 (w1)"
     assert named is (hosts == "0011")
@@ -505,7 +505,7 @@ def test_a_rank_that_collects_garbage_for_memory_breakdown_is_told_so(
 ) -> None:
     """As the engine's own setting tells in a recording: no line does."""
     run = run_of([*ranks(30, slow, 0.4), config("memory_breakdown", on)], world_size=4)
-    found = one(run, "straggler-rank")
+    found = alone(run, "straggler-rank")
     assert found.title.endswith(": memory_breakdown collects garbage there") is told
     assert ("memory_breakdown" in {advice.setting for advice in found.advice}) is told
 

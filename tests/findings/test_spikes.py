@@ -12,7 +12,18 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, Row, config, metric, one, phase, run_of, silent, steps
+from tests.findings.plants import (
+    WELL,
+    Row,
+    alone,
+    config,
+    metric,
+    one,
+    phase,
+    run_of,
+    silent,
+    steps,
+)
 from tests.findings.test_checkpoints import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 from tests.loaded import run_of_text
@@ -23,7 +34,7 @@ from tests.run.test_bars import bar
 def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
     seconds = noisy(1_000, seed=6, spread=0.02)
     seconds[99::100] = 20.0  # steps 100, 200, ..., 1000
-    found = one(run_with(seconds), "step-spikes")
+    found = alone(run_with(seconds), "step-spikes")
     assert found.steps == (100, 1000)
     assert "one every 100 steps" in found.title
     assert found.severity is Severity.CRITICAL  # 10 x 19 s of 1190 s
@@ -33,19 +44,19 @@ def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
 def test_spikes_that_follow_each_other_are_told_as_one_stretch_and_not_as_what_a_job_does() -> None:
     seconds = noisy(400, seed=8, spread=0.02)
     seconds[100:120] = 3.0  # steps 101 to 120
-    found = one(run_with(seconds), "step-spikes")
+    found = alone(run_with(seconds), "step-spikes")
     assert "20 of 399 steps stick out, all within steps 101 to 120, and cost" in found.title
     assert "They lie together, within steps 101 to 120: look for what lasted" in found.summary
     assert [advice.setting for advice in found.advice] == ["GPU clocks and neighbours at that time"]
     seconds = noisy(400, seed=8, spread=0.02)
     seconds[[100, 110, 125, 131, 160, 220, 230, 310]] = 9.0
-    assert "at no regular interval" in one(run_with(seconds), "step-spikes").summary
+    assert "at no regular interval" in alone(run_with(seconds), "step-spikes").summary
 
 
 def test_a_stretch_at_the_beginning_is_a_start_and_no_throttled_clock() -> None:
     seconds = noisy(400, seed=8, spread=0.02)
     seconds[:12] = 3.0  # steps 1 to 12, the first of which is left out
-    found = one(run_with(seconds), "step-spikes")
+    found = alone(run_with(seconds), "step-spikes")
     assert (
         "11 of 399 steps stick out, all at the beginning, within steps 2 to 12, and cost"
         in found.title
@@ -53,7 +64,7 @@ def test_a_stretch_at_the_beginning_is_a_start_and_no_throttled_clock() -> None:
     assert "the longer the run, the less of it they cost" in found.summary
     assert [advice.setting for advice in found.advice] == ["what only the first steps do"]
     excerpt = run_of(metric("step_seconds", 5_001 + n, float(one)) for n, one in enumerate(seconds))
-    assert "stick out, all within steps 5,001 to 5,012, and" in one(excerpt, "step-spikes").title
+    assert "stick out, all within steps 5,001 to 5,012, and" in alone(excerpt, "step-spikes").title
 
 
 def test_a_few_cheap_spikes_are_no_finding() -> None:
@@ -70,7 +81,7 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
         rows += [phase("save_checkpoint", step, 2.0)] if saves else []
     run = run_of(rows)
     assert silent(run, "step-spikes")
-    assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
+    assert alone(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("whose", [{"segment": 1}, {"engine": 1}])
@@ -97,7 +108,7 @@ def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(gro
         took[grows] += 2.0 * (number in {7, 19, 24, 41, 55})
         rows += [phase(name, number, value) for name, value in took.items()]
         rows.append(metric("step_seconds", number, sum(took.values())))
-    advice = one(run_of(rows, world_size=1), "step-spikes").advice
+    advice = alone(run_of(rows, world_size=1), "step-spikes").advice
     assert (advice[0].setting == "lengths of the batches") == (grows == "forward")
     assert advice[-1].setting == "what happens at these steps"
 
@@ -109,7 +120,7 @@ def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(gro
 def test_a_few_first_steps_that_warm_up_are_a_note(slow: tuple[int, ...], is_note: bool) -> None:
     """Of them the first is left out, as always."""
     run = run_with(np.array([2.0 if step in slow else 1.0 for step in range(1, 31)]))
-    found = one(run, "step-spikes")
+    found = alone(run, "step-spikes")
     assert (found.severity is Severity.INFO) is is_note
     assert ("the longer the run, the less of it they cost" in found.summary) is is_note
     assert (found.advice[0].setting == "what only the first steps do") is is_note
@@ -119,7 +130,7 @@ def test_first_steps_that_warm_up_hide_no_interval_of_the_others() -> None:
     seconds = np.ones(41)
     seconds[:3] = 2.0  # steps 1 to 3, the first of which is left out
     seconds[4::5] = 3.0
-    assert "one every 5 steps" in one(run_with(seconds), "step-spikes").title
+    assert "one every 5 steps" in alone(run_with(seconds), "step-spikes").title
 
 
 def asked(folder: Path, extra: int, *, longer: int) -> Run:
@@ -142,10 +153,10 @@ def asked(folder: Path, extra: int, *, longer: int) -> Run:
 def test_recorded_steps_with_forwards_that_no_backward_follows_may_evaluate_with_gradients(
     tmp_path: Path,
 ) -> None:
-    found = one(asked(tmp_path / "more", 6, longer=0), "step-spikes")
+    found = alone(asked(tmp_path / "more", 6, longer=0), "step-spikes")
     assert "In them 6 forwards more than backwards were made: whether that is an" in found.summary
     assert found.advice[0].setting == "evaluation at these steps"
-    found = one(asked(tmp_path / "longer", 0, longer=180), "step-spikes")
+    found = alone(asked(tmp_path / "longer", 0, longer=180), "step-spikes")
     assert "backwards" not in found.summary
     assert [advice.setting for advice in found.advice] == ["what happens at these steps"]
 
@@ -163,7 +174,7 @@ def test_recorded_steps_before_which_nothing_is_timed_tell_between_which_phases_
             at += 52 * MS
         writer.step(step, began, at)
     writer.close()
-    told = one(load(tmp_path), "step-spikes").summary
+    told = alone(load(tmp_path), "step-spikes").summary
     assert "is time no timer explains; in these steps " in told
     assert "of that lies between backward and the next forward" in told
 
@@ -190,11 +201,11 @@ def test_where_first_steps_of_epochs_wait_for_a_loader_its_workers_may_be_starte
         rows += [phase(name, number, value) for name, value in took.items()]
         rows.append(metric("step_seconds", number, sum(took.values())))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
-    setting = one(run, "step-spikes").advice[0].setting
+    setting = alone(run, "step-spikes").advice[0].setting
     stays = told.get("data_workers_persist")
     expected = grows == "data" and told and not stays and 21 in anew
     assert ("persistent_workers" in setting) == bool(expected)
-    printed = one(run_of(rows), "step-spikes").advice[0].setting
+    printed = alone(run_of(rows), "step-spikes").advice[0].setting
     assert "persistent_workers" not in printed
 
 
@@ -208,7 +219,7 @@ def test_steps_in_which_graphs_are_compiled_are_named(compiled: Iterable[int], s
     for step in range(1, 51):
         seconds = 1.0 + 4.0 * (step in {10, 20, 30, 40})
         rows += [phase("forward", step, seconds), metric("step_seconds", step, seconds)]
-    found = one(run_of(rows), "step-spikes")
+    found = alone(run_of(rows), "step-spikes")
     assert found.title.endswith(f": torch.compile compiles in {said}") == bool(said)
     assert ("torch.compile" in found.summary) == bool(said)
     assert (found.advice[0].setting == "what torch.compile is given") == bool(said)
@@ -235,7 +246,7 @@ def test_longer_steps_that_another_optimizer_ends_are_a_note(
         rows += [phase(name, step, seconds) for name, seconds in took.items()]
         rows.append(metric("step_seconds", step, sum(took.values())))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
-    found = one(run, "step-spikes")
+    found = alone(run, "step-spikes")
     assert (found.severity is Severity.INFO) == is_note
     assert found.title.endswith("another of the model's optimizers ends them") == is_note
     assert bool(found.advice) != is_note
@@ -251,9 +262,9 @@ def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
 def test_of_three_spikes_nothing_is_said_of_a_rhythm() -> None:
     seconds = noisy(100, seed=6, spread=0.02)
     seconds[[24, 49, 74]] = 20.0
-    assert "rhythm" not in one(run_with(seconds), "step-spikes").summary
+    assert "rhythm" not in alone(run_with(seconds), "step-spikes").summary
     seconds[93] = 20.0
-    assert "They come at no regular interval." in one(run_with(seconds), "step-spikes").summary
+    assert "They come at no regular interval." in alone(run_with(seconds), "step-spikes").summary
 
 
 def every_tenth(late: dict[int, int]) -> list[Row]:
@@ -273,7 +284,7 @@ def every_tenth(late: dict[int, int]) -> list[Row]:
 
 
 def test_the_rank_that_the_others_wait_for_in_these_steps_is_named() -> None:
-    found = one(run_of(every_tenth(dict.fromkeys(range(10, 101, 10), 3))), "step-spikes")
+    found = alone(run_of(every_tenth(dict.fromkeys(range(10, 101, 10), 3))), "step-spikes")
     assert found.ranks == (3,)
     assert found.phase == "data"
     assert (
@@ -283,7 +294,7 @@ def test_the_rank_that_the_others_wait_for_in_these_steps_is_named() -> None:
 
 
 def test_no_rank_is_named_where_they_are_late_in_turns() -> None:
-    found = one(
+    found = alone(
         run_of(every_tenth({step: step // 10 % 4 for step in range(10, 101, 10)})), "step-spikes"
     )
     assert found.ranks == ()
@@ -292,7 +303,7 @@ def test_no_rank_is_named_where_they_are_late_in_turns() -> None:
 
 def test_three_of_five_may_be_chance() -> None:
     rows = every_tenth({20: 1, 40: 1, 60: 2, 80: 1, 100: 2})
-    found = one(run_of(rows), "step-spikes")
+    found = alone(run_of(rows), "step-spikes")
     assert found.ranks == ()
 
 
@@ -307,7 +318,7 @@ def test_input_that_is_late_in_a_few_steps_only_is_said_to_be(every: int, called
         rows += [
             phase(name, step, every * seconds) | {"steps": every} for name, seconds in parts.items()
         ]
-    found = one(run_of(rows, world_size=1), "data-bound")
+    found = alone(run_of(rows, world_size=1), "data-bound")
     assert found.title.endswith(
         f"of a step is waiting for input data, 99.7 % of that in 10 of 99 {called}"
     )
@@ -333,7 +344,7 @@ def test_waiting_in_the_steps_that_stick_out_is_not_told_as_communication_again(
         for row in rows
     ]
     run = run_of(short, world_size=4)
-    assert one(run, "step-spikes").ranks == (3,)
+    assert alone(run, "step-spikes").ranks == (3,)
     assert silent(run, "communication-bound")
 
 
@@ -343,13 +354,13 @@ def test_what_is_longer_in_these_steps_is_named() -> None:
         for row in every_tenth(dict.fromkeys(range(10, 101, 10), 0))
         if row.get("rank") in {0, None}
     ]
-    assert "Of what was added, 100 % is data." in one(run_of(rows), "step-spikes").summary
+    assert "Of what was added, 100 % is data." in alone(run_of(rows), "step-spikes").summary
 
 
 def test_where_nothing_is_timed_nothing_is_said_of_what_is_longer() -> None:
     seconds = noisy(200, seed=3, spread=0.02)
     seconds[9::10] = 4.0
-    assert "does not time what grew" in one(run_with(seconds), "step-spikes").summary
+    assert "does not time what grew" in alone(run_with(seconds), "step-spikes").summary
 
 
 def test_the_timer_that_grew_is_named_where_all_are_of_one_class() -> None:
@@ -358,7 +369,7 @@ def test_the_timer_that_grew_is_named_where_all_are_of_one_class() -> None:
         evaluates = step % 10 == 5
         rows.append(metric("step_seconds", step, 3.0 if evaluates else 1.0))
         rows += [phase("evaluation", step, 1.9)] if evaluates else []
-    assert "95 % is evaluation" in one(run_of(rows), "step-spikes").summary
+    assert "95 % is evaluation" in alone(run_of(rows), "step-spikes").summary
 
 
 @pytest.mark.parametrize("evaluates", [True, False])
@@ -372,7 +383,7 @@ def test_recorded_steps_that_stick_out_by_an_evaluation_are_told_to_evaluate_les
         took = {"forward": 1.0, "evaluation" if evaluates else "step": 0.8 * out}
         rows += [phase(name, step, seconds) for name, seconds in took.items() if seconds]
         rows.append(metric("step_seconds", step, 1.8 if out else 1.0))
-    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "step-spikes")
+    found = alone(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "step-spikes")
     assert found.title.endswith(": most of it is evaluation") == evaluates
     looked = "steps between evaluations" if evaluates else "what happens at these steps"
     assert found.advice[0].setting == looked
@@ -388,8 +399,8 @@ def test_evaluation_that_does_not_make_steps_stick_out_is_not_said_to(often: int
         rows += [phase(name, step, seconds) for name, seconds in took.items() if seconds]
         rows.append(metric("step_seconds", step, sum(took.values())))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
-    assert one(run, "evaluation-stall")
-    assert "evaluation" not in one(run, "step-spikes").title
+    assert alone(run, "evaluation-stall")
+    assert "evaluation" not in alone(run, "step-spikes").title
 
 
 def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
@@ -398,7 +409,7 @@ def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
         out = step % 10 == 5
         rows.append(metric("step_seconds", step, 3.0 if out else 1.0))
         rows += [phase("evaluation", step, 0.2)] if out else []
-    assert "No single timer holds what grew" in one(run_of(rows), "step-spikes").summary
+    assert "No single timer holds what grew" in alone(run_of(rows), "step-spikes").summary
 
 
 def rated(each: list[float], *, every: int = 10, mean: float | None = None) -> list[Row]:
@@ -423,7 +434,7 @@ def at_twenty_fifths(count: int = 400) -> list[float]:
 def test_spikes_among_the_rates_of_every_tenth_step_are_held_against_all_steps_by_the_clock() -> (
     None
 ):
-    found = one(run_of(rated(at_twenty_fifths())), "step-spikes")
+    found = alone(run_of(rated(at_twenty_fifths())), "step-spikes")
     assert found.share == pytest.approx(16 * 2 / (400 + 16 * 2), rel=0.05)
     assert found.title == "8 of 39 printed steps stick out and cost up to 7.3 % of the time"
     assert "one every" not in found.title  # in truth one every 25, most of them not printed
@@ -431,7 +442,7 @@ def test_spikes_among_the_rates_of_every_tenth_step_are_held_against_all_steps_b
 
 
 def test_spikes_among_rates_that_are_not_as_all_steps_are_have_no_price_without_a_clock() -> None:
-    found = one(run_of(rated(at_twenty_fifths(), mean=1.08)), "step-spikes")
+    found = alone(run_of(rated(at_twenty_fifths(), mean=1.08)), "step-spikes")
     assert found.severity is Severity.INFO
     assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
     assert "what such steps cost of all the time is unknown" in found.summary
@@ -440,7 +451,7 @@ def test_spikes_among_rates_that_are_not_as_all_steps_are_have_no_price_without_
 def test_spikes_among_rates_that_are_as_all_steps_are_keep_their_price() -> None:
     each = [1.0] * 400
     each[49::50] = [3.0] * 8
-    found = one(run_of(rated(each, mean=1.41)), "step-spikes")
+    found = alone(run_of(rated(each, mean=1.41)), "step-spikes")
     assert found.share == pytest.approx(16 / (39 + 16), rel=0.05)
     assert "of their time" in found.title
 
@@ -481,7 +492,7 @@ def saving_by_the_bar(every: int = 50, took: int = 20, count: int = 400, timers:
 def test_saves_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() -> None:
     run = run_of_text(saving_by_the_bar())
     assert {1, 10} <= set(run.steps["covers"].dropna())
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(0.4)  # 8 x 20 s in 400 steps
     assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
     assert silent(run, "step-spikes")
@@ -489,14 +500,14 @@ def test_saves_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() ->
 
 def test_spikes_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() -> None:
     text = "".join(line for line in saving_by_the_bar().splitlines(True) if "Torch" not in line)
-    found = one(run_of_text(text), "step-spikes")
+    found = alone(run_of_text(text), "step-spikes")
     assert found.share == pytest.approx(140 / 540, rel=0.05)  # the last save is behind all steps
 
 
 def test_saves_between_the_timers_of_a_barred_job_are_not_called_unexplained_as_well() -> None:
     timers = "fwd: 300.0 | bwd: 500.0 | bwd_inner: 400.0 | bwd_allreduce: 100.0 | step: 190.0"
     run = run_of_text(saving_by_the_bar(timers=timers))
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
     assert "The mean step here holds 359 ms of saving." in found.summary
     assert run.judged[0].outside_timers > 0.35
@@ -513,6 +524,6 @@ def test_steps_of_which_forward_alone_is_longer_may_hold_an_evaluation_and_no_lo
         took = {"forward": 0.3 + 2.0 * out, "backward_inner": 0.6 + backward * out, "step": 0.1}
         rows += [phase(name, number, value) for name, value in took.items()]
         rows.append(metric("step_seconds", number, sum(took.values())))
-    advice = [said.setting for said in one(run_of(rows, world_size=1), "step-spikes").advice]
+    advice = [said.setting for said in alone(run_of(rows, world_size=1), "step-spikes").advice]
     assert ("evaluation before these steps" in advice) == evaluates
     assert ("lengths of the batches" in advice) != evaluates

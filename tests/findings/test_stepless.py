@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import load
-from tests.findings.plants import config, metric, one, phase, problem, rules, run_of, why
+from tests.findings.plants import alone, config, metric, one, phase, problem, rules, run_of, why
 from tests.loaded import run_of_text
 
 STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
@@ -27,7 +27,7 @@ def test_a_source_without_steps_says_what_would_print_them_in_its_version(
     version: str, told: list[str]
 ) -> None:
     run = run_of([metric("elapsed", None, 1.0)], deepspeed_version=version)
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert "no optimizer step" in found.title
     assert [advice.setting for advice in found.advice] == told
 
@@ -35,7 +35,7 @@ def test_a_source_without_steps_says_what_would_print_them_in_its_version(
 def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
     timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
     rate = metric("samples_per_second_mean", None, 4365.0)
-    found = one(run_of([timer, rate]), "unaccounted-time")
+    found = alone(run_of([timer, rate]), "unaccounted-time")
     assert "4,365 samples/s" in found.summary
     assert "timer lines" in found.summary
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
@@ -49,7 +49,7 @@ def test_what_a_micro_batch_takes_is_told_where_no_line_ends_a_step(tmp_path: Pa
     )
     log = tmp_path / "run.log"
     log.write_text(line * 5)
-    found = one(load([log]), "unaccounted-time")
+    found = alone(load([log]), "unaccounted-time")
     assert found.title == (
         "A micro-batch takes 530 ms, its longest part backward_inner 330 ms; no line shows where a "
         "step ends"
@@ -62,7 +62,7 @@ def test_a_bar_as_long_as_the_training_shows_optimizer_steps() -> None:
         "  Total optimization steps = 1,230\n",
         "100%|##########| 1230/1230 [2:08:35<00:00,  6.27s/it]\n",
     )
-    assert one(run, "unaccounted-time").title == (
+    assert alone(run, "unaccounted-time").title == (
         "Nothing but a progress bar shows optimizer steps: it stands at 1,230 of 1,230 after 2 h "
         "09 min"
     )
@@ -81,7 +81,7 @@ def test_hugging_faces_trainer_drives_no_engine_of_a_pipeline() -> None:
 
 def test_how_far_the_last_bar_came_is_told_where_nothing_else_shows_a_turn() -> None:
     bar = "Train step of epoch 0:  12%|##   | 30/250 [01:08<08:18,  2.27s/it, gpt_loss=0.686]\n"
-    assert one(run_of_text(bar), "unaccounted-time").title == (
+    assert alone(run_of_text(bar), "unaccounted-time").title == (
         "This source shows no optimizer step: its progress bar stands at 30 of 250 after 68.0 s"
     )
 
@@ -119,7 +119,7 @@ def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_fo
         "Parameter Offload: Total persistent parameters: 11800576 in 417 params\n",
         "  0%|                                   | 0/6 [00:00<?, ?it/s]\n",
     )
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert found.title.endswith("no optimizer step: its progress bar stands at 0 of 6")
     assert found.summary.startswith("Not one turn of its progress bar had ended")
     assert found.advice[0].setting == "py-spy dump --pid"
@@ -133,7 +133,7 @@ def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_fo
     ],
 )
 def test_a_progress_bar_is_said_to_tell_of_speed(bar: str, *, tells: bool) -> None:
-    found = one(
+    found = alone(
         run_of_text(f"WORLD INFO DICT: {{'localhost': [0]}}\n  9%|#   | {bar}\n"),
         "unaccounted-time",
     )
@@ -146,7 +146,7 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
     bar = "100%|██████████| 100/100 [45:33<00:00, 27.33s/it]\n"
     end = "{'train_runtime': 2733.2875, 'train_samples_per_second': 0.585, "
     end += "'train_steps_per_second': 0.037, 'train_loss': 0.51, 'epoch': 1.0}\n"
-    found = one(run_of_text(banner, bar, end), "unaccounted-time")
+    found = alone(run_of_text(banner, bar, end), "unaccounted-time")
     assert found.title == "A step took 27.3 s in the mean of the whole training; none is printed"
     assert found.advice[0].setting == "logging_steps"
     assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
@@ -154,7 +154,7 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
         untold = end.replace("2733.2875", took).replace("0.037", rate)
         assert "mean of the whole training" not in run_of_text(untold).findings[0].title
     engine = "[2024-03-04 10:11:12,345] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed Final "
-    beside = one(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
+    beside = alone(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
     assert [advice.setting for advice in beside.advice] == ["logging_steps", "wall_clock_breakdown"]
 
 
@@ -171,7 +171,7 @@ def test_of_bars_beside_a_line_of_deepspeed_the_trainers_own_setting_is_told_fir
 ) -> None:
     bar = "  5%|██        | 36/675 [05:01<1:58:38, 11.14s/it]"
     line = "Invalidate trace cache @ step 2: expected module 1, but got module 332\n"
-    found = one(run_of_text(f"{first}\n", bar, line), "unaccounted-time")
+    found = alone(run_of_text(f"{first}\n", bar, line), "unaccounted-time")
     told = [one.setting for one in found.advice if one.setting.endswith(("_steps", "_print"))]
     assert told == settings
 
@@ -192,7 +192,7 @@ def test_a_mean_step_is_as_exact_as_the_rate_that_tells_it(
         metric("train_runtime", None, None, seconds=runtime),
         metric("train_steps_per_second", None, rate),
     ]
-    title = one(run_of(rows), "unaccounted-time").title
+    title = alone(run_of(rows), "unaccounted-time").title
     assert title.startswith(f"A step took {took} in the mean" if took else "This source shows no")
 
 
@@ -202,12 +202,12 @@ def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
         metric(f"{name}_percent", None, value)
         for name, value in [("communication", 71.5), ("communication", 85.4), ("forward", 3.25)]
     ]
-    found = one(run_of([timer, *shares]), "unaccounted-time")
+    found = alone(run_of([timer, *shares]), "unaccounted-time")
     assert "percentages, which overlap: communication 85 %, forward 3.2 %." in found.summary
     assert (
         found.title == "85 % of a step is communication by the log's own count; no step is printed"
     )
-    few = one(run_of([timer, metric("communication_percent", None, 3.0)]), "unaccounted-time")
+    few = alone(run_of([timer, metric("communication_percent", None, 3.0)]), "unaccounted-time")
     assert few.title.endswith("only what is stated can be said about speed")
 
 
@@ -216,10 +216,10 @@ def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> N
         metric(f"profiled_{name}_seconds", None, None, seconds=seconds)
         for name, seconds in [("backward", 0.108), ("iteration", 0.185), ("forward", 0.0767)]
     ]
-    found = one(run_of(rows), "unaccounted-time")
+    found = alone(run_of(rows), "unaccounted-time")
     assert "only what is stated" in found.title
     assert "of one profiled step: forward 76.7 ms, backward 108 ms, in all 185 ms." in found.summary
-    rated = one(run_of([*rows, metric("profiled_samples_per_second", None, 433.0)]), found.rule)
+    rated = alone(run_of([*rows, metric("profiled_samples_per_second", None, 433.0)]), found.rule)
     assert "in all 185 ms (433 samples/s)." in rated.summary
 
 
@@ -235,7 +235,7 @@ def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
 ) -> None:
     parts = [("forward", 0.15), ("backward", 0.45), ("step", update), ("iteration", update + 0.6)]
     rows = [metric(f"profiled_{name}_seconds", None, None, seconds=s) for name, s in parts]
-    found = one(run_of(rows), "unaccounted-time")
+    found = alone(run_of(rows), "unaccounted-time")
     assert found.title == title
     assert found.confidence == ("low" if update > 1 else "high")
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
@@ -248,7 +248,7 @@ def test_steps_per_print_is_not_advised_where_throughput_shows_it_is_so(
 ) -> None:
     line = {"pattern": "deepspeed.throughput_01"}
     rows = [metric("micro_step", None, apart * turn) | line for turn in range(1, 6)]
-    found = one(run_of(rows, deepspeed_version="0.6.1"), "unaccounted-time")
+    found = alone(run_of(rows, deepspeed_version="0.6.1"), "unaccounted-time")
     assert f"printed every {apart} micro-steps" in found.summary
     assert ("steps_per_print" in [advice.setting for advice in found.advice]) is asked
 
@@ -271,7 +271,9 @@ def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> No
 def test_why_no_step_is_printed_is_told_by_setting_and_version(
     setting: str, value: float | str, said: str
 ) -> None:
-    found = one(run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time")
+    found = alone(
+        run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time"
+    )
     assert said in found.summary
 
 
@@ -285,7 +287,7 @@ def test_why_no_step_is_printed_is_told_by_setting_and_version(
 def test_a_log_is_of_no_version_that_is_newer_than_its_date(year: int, said: str) -> None:
     at = pd.Timestamp(year=year, month=5, day=1)
     run = run_of([metric("elapsed", None, 1.0, at=at)])
-    assert said in one(run, "unaccounted-time").summary
+    assert said in alone(run, "unaccounted-time").summary
 
 
 def test_losses_of_micro_batches_are_no_throughput_lines(tmp_path: Path) -> None:
@@ -295,16 +297,16 @@ def test_losses_of_micro_batches_are_no_throughput_lines(tmp_path: Path) -> None
         "[2023-12-11 16:39:34,450] [INFO] [logging.py:96:log_dist] [Rank 0] Overflow detected. "
         f"Skipping step. Attempted loss scale: 65536, reducing to 32768.0\n{losses}"
     )
-    found = one(load(log), "unaccounted-time")
+    found = alone(load(log), "unaccounted-time")
     assert "Throughput is printed" not in found.summary
     assert [advice.setting for advice in found.advice] == STEPLESS
 
 
 def test_the_best_of_an_autotuner_is_told_where_an_experiment_ran() -> None:
     best = metric("autotuned_best", None, 87.25) | {"count": 13, "text": "z1_gas1_tmbspg3"}
-    found = one(run_of([best]), "unaccounted-time")
+    found = alone(run_of([best]), "unaccounted-time")
     assert "13 experiments is z1_gas1_tmbspg3: 87.2 by its metric" in found.summary
-    assert "autotuner" not in one(run_of([best | {"value": 0.0}]), "unaccounted-time").summary
+    assert "autotuner" not in alone(run_of([best | {"value": 0.0}]), "unaccounted-time").summary
 
 
 def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps() -> None:
@@ -313,9 +315,9 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
         for turn, at in [(10, 0), (20, 20), (30, 40), (10, 300), (20, 320)]  # of two epochs
         for rank in (0, 1)
     ]
-    title = one(run_of_text(*lines), "unaccounted-time").title
+    title = alone(run_of_text(*lines), "unaccounted-time").title
     assert title.startswith("A turn of the loop took 2.00 s in the mean of 30;")
-    short = one(run_of_text(*lines[:2]), "unaccounted-time").title
+    short = alone(run_of_text(*lines[:2]), "unaccounted-time").title
     assert short == "This source shows no optimizer step: nothing can be said about speed"
 
 
@@ -326,10 +328,10 @@ def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput
         f"0/{10 * n}, SamplesPerSec=4365.0, MemAllocated=10.8GB, MaxMemAllocated=10.8GB\n"
         for n, at in enumerate(stamps, 1)
     ]
-    found = one(run_of_text(*lines), "unaccounted-time")
+    found = alone(run_of_text(*lines), "unaccounted-time")
     assert found.title.startswith("A micro-step took 148 ms in the mean of 100;")
     assert "slower: 125 ms each in the first quarter of them, 200 ms in the last." in found.summary
-    steady = one(run_of_text(*lines[:8]), "unaccounted-time")
+    steady = alone(run_of_text(*lines[:8]), "unaccounted-time")
     assert "slower" not in steady.summary
 
 
@@ -345,7 +347,7 @@ def test_what_is_told_to_become_slower_is_what_the_title_counts() -> None:
         f"0/{10 * n}, SamplesPerSec=4365.0, MemAllocated=10.8GB, MaxMemAllocated=10.8GB\n"
         for n, at in enumerate(stamps, 1)
     ]
-    found = one(run_of_text(*loop, *lines), "unaccounted-time")
+    found = alone(run_of_text(*loop, *lines), "unaccounted-time")
     assert found.title.startswith("A micro-step took 148 ms in the mean of 100;")
     assert "It became slower: 125 ms each" in found.summary
 

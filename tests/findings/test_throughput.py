@@ -17,7 +17,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import Row, config, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import Row, alone, config, metric, one, phase, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -49,7 +49,7 @@ def noisy(count: int, seed: int, spread: float = 0.05) -> np.ndarray:
 def test_a_step_that_takes_20_percent_longer_from_some_point_on_is_found_there() -> None:
     seconds = noisy(1_000, seed=1)
     seconds[600:] *= 1.2
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.steps is not None
     assert abs(found.steps[0] - 601) <= 5
     assert found.steps[1] == 1000
@@ -61,7 +61,7 @@ def test_a_step_that_takes_20_percent_longer_from_some_point_on_is_found_there()
 def test_a_slowdown_by_a_third_is_critical() -> None:
     seconds = noisy(1_000, seed=2)
     seconds[300:] *= 1.33
-    assert one(run_with(seconds), "slowdown").severity is Severity.CRITICAL
+    assert alone(run_with(seconds), "slowdown").severity is Severity.CRITICAL
 
 
 @pytest.mark.parametrize(("times", "severity"), [(1.4, Severity.WARNING), (3.2, Severity.CRITICAL)])
@@ -77,7 +77,7 @@ def test_of_a_slowdown_in_the_last_few_steps_only_a_great_one_is_critical(
 def test_a_slowdown_that_ends_says_when() -> None:
     seconds = noisy(1_000, seed=3)
     seconds[300:500] *= 1.5
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.steps is not None
     assert abs(found.steps[0] - 301) <= 5
     assert abs(found.steps[1] - 500) <= 5
@@ -88,7 +88,7 @@ def test_a_slowdown_that_ends_says_when() -> None:
 def test_a_drift_climbs_in_stairs_none_of_which_would_be_a_finding() -> None:
     seconds = noisy(60, seed=3, spread=0.01)
     seconds[20:] += np.arange(40) * 0.015
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.steps is not None
     assert abs(found.steps[0] - 24) <= 4
     assert found.steps[1] == 60
@@ -124,7 +124,7 @@ def test_what_grew_is_named_where_classes_are_known() -> None:
     for row in rows:
         if row["name"] == "backward_allreduce" and row["step"] > 30:
             row["seconds"] = 0.5
-    found = one(run_of(rows, world_size=2), "slowdown")
+    found = alone(run_of(rows, world_size=2), "slowdown")
     assert found.steps == (31, 60)
     assert "100 % is communication" in found.summary
 
@@ -143,7 +143,7 @@ def test_steps_that_only_work_longer_may_have_more_to_do(grows: str, first: str)
     for row in rows:
         is_longer = row["name"] == grows or (row["name"], grows) == ("step", "optimizer_step")
         row["seconds"] += 0.4 * (is_longer and row["step"] > 30)
-    advice = one(run_of(rows, world_size=2), "slowdown").advice
+    advice = alone(run_of(rows, world_size=2), "slowdown").advice
     assert advice[0].setting == first
     assert advice[-1].setting == "GPU clocks and neighbours at that time"
 
@@ -165,7 +165,7 @@ def longer_from_41_on(late: float, computing: float) -> Run:
 
 
 def test_the_rank_for_which_the_others_wait_in_the_longer_steps_is_named() -> None:
-    found = one(longer_from_41_on(0.0, 0.0), "slowdown")
+    found = alone(longer_from_41_on(0.0, 0.0), "slowdown")
     assert found.ranks == (1,)
     assert found.title == "From step 41 on, a step takes 30 % longer: rank 1 is late"
     assert "In all of the later ones rank 1 is the last of 2" in found.summary
@@ -191,7 +191,7 @@ def test_waiting_for_a_rank_that_became_late_is_not_told_again_as_communication(
 
 
 def test_a_rank_that_came_as_late_before_is_not_why_steps_take_longer() -> None:
-    found = one(longer_from_41_on(0.3, 0.3), "slowdown")
+    found = alone(longer_from_41_on(0.3, 0.3), "slowdown")
     assert found.ranks == ()
     assert found.title.endswith(" longer")
 
@@ -203,14 +203,14 @@ def test_a_ramp_is_shared_out_over_the_steps_that_it_is_the_mean_of() -> None:
     for row in rows:
         if row["name"] == "forward":
             row["seconds"] += 0.02 * max(0, row["step"] - 30)
-    assert "100 % is compute" in one(run_of(rows, world_size=2), "slowdown").summary
+    assert "100 % is compute" in alone(run_of(rows, world_size=2), "slowdown").summary
 
 
 def test_a_slowdown_begins_where_steps_become_longer_and_its_proof_shows_it() -> None:
     seconds = np.full(60, 2.0)
     seconds[20:30] = 2.01  # a level of its own, that nobody would call slower
     seconds[30:] = 2.8
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.steps == (31, 60)
     assert "little by little" not in found.summary
     assert [proof.text for proof in found.evidence] == ["step 30: 2.01 s", "step 31: 2.80 s"]
@@ -230,7 +230,7 @@ def test_longer_steps_that_a_curriculum_asks_for_are_no_fault_and_promise_no_gai
     settings: dict[str, object], planned: bool
 ) -> None:
     rows = [metric("step_seconds", step, 1.0 + 0.02 * max(0, step - 30)) for step in range(1, 61)]
-    found = one(run_of(rows, ds_config=json.dumps(settings)), "slowdown")
+    found = alone(run_of(rows, ds_config=json.dumps(settings)), "slowdown")
     assert (found.severity is Severity.INFO) is planned
     assert (found.gain is None) is planned
     assert (not found.advice) is planned
@@ -248,7 +248,7 @@ def test_longer_steps_that_a_curriculum_asks_for_are_no_fault_and_promise_no_gai
 def test_a_step_that_takes_as_much_longer_as_its_batch_or_texts_grew_is_no_fault(
     size: dict[str, int], grown: int, said: str
 ) -> None:
-    found = one(run_of(growing(size, grown, 2.0)), "slowdown")
+    found = alone(run_of(growing(size, grown, 2.0)), "slowdown")
     assert found.severity is Severity.INFO
     assert found.seconds_per_step is None
     assert not found.advice
@@ -256,7 +256,7 @@ def test_a_step_that_takes_as_much_longer_as_its_batch_or_texts_grew_is_no_fault
 
 
 def test_of_a_step_with_a_larger_batch_only_what_exceeds_that_is_a_slowdown() -> None:
-    found = one(run_of(growing({"global_batch_size": 16}, 32, 3.0)), "slowdown")
+    found = alone(run_of(growing({"global_batch_size": 16}, 32, 3.0)), "slowdown")
     assert found.severity is Severity.CRITICAL
     assert found.title.endswith("200 % longer, more than what it computes")
     assert found.seconds_per_step == pytest.approx(1.0 * 30 / 59)
@@ -266,7 +266,7 @@ def test_a_batch_that_is_told_only_where_it_is_not_the_configured_one_grew_from_
     """As recordings tell it, which have 64 bytes for it in a step."""
     rows = growing({"global_batch_size": 16}, 32, 2.0)
     told = [row for row in rows if row["name"] != "global_batch_size" or row["step"] > 30]
-    found = one(run_of(told, train_batch_size=16), "slowdown")
+    found = alone(run_of(told, train_batch_size=16), "slowdown")
     assert found.severity is Severity.INFO
     assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
 
@@ -277,7 +277,7 @@ def test_of_a_second_engine_its_own_configured_batch_is_what_grew() -> None:
     actor = [metric("step_seconds", step, 0.1) for step in range(1, 61)]
     own = config("train_batch_size", 16.0)
     run = run_of([*actor, *(row | {"engine": 1} for row in [own, *told])], train_batch_size=4.0)
-    found = one(run, "slowdown")
+    found = alone(run, "slowdown")
     assert found.severity is Severity.INFO
     assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
 
@@ -326,7 +326,7 @@ def test_a_step_that_sticks_out_of_the_slow_ones_is_not_in_what_they_cost() -> N
     seconds = noisy(200, seed=4, spread=0.01)
     seconds[100:] *= 1.3
     seconds[150] = 60.0
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.seconds_per_step == pytest.approx(0.15, rel=0.05)
 
 
@@ -334,8 +334,8 @@ def test_a_slowdown_shortly_before_the_end_costs_what_its_steps_take_longer() ->
     seconds = noisy(50, seed=4, spread=0.01)
     seconds[40:] *= 2  # all of them stick out of the 51 steps around them
     run = run_with(seconds)
-    assert one(run, "step-spikes").steps == (41, 50)
-    found = one(run, "slowdown")
+    assert alone(run, "step-spikes").steps == (41, 50)
+    found = alone(run, "slowdown")
     assert found.steps == (41, 50)
     assert found.seconds_per_step == pytest.approx(10 / 49, rel=0.05)
 
@@ -345,7 +345,7 @@ def test_a_short_stretch_of_longer_steps_that_is_over_is_told_by_step_spikes_alo
     seconds[100:115] *= 3
     run = run_with(seconds)
     assert silent(run, "slowdown")
-    assert one(run, "step-spikes").steps == (101, 115)
+    assert alone(run, "step-spikes").steps == (101, 115)
 
 
 def test_spikes_are_no_slowdown() -> None:
@@ -379,20 +379,20 @@ def test_a_wave_is_told_as_what_comes_and_goes_and_a_single_rise_is_not() -> Non
     seconds = noisy(500, seed=4, spread=0.01)
     seconds[:100] *= 1.15  # as long as later on
     seconds[300:] *= 1.15
-    found = one(run_with(seconds), "slowdown")
+    found = alone(run_with(seconds), "slowdown")
     assert found.title.endswith("longer, and not for the first time")
     assert "It was about as long before, within steps 2 to 100: it comes and goes" in found.summary
     seconds[:100] /= 1.15
-    risen = one(run_with(seconds), "slowdown")
+    risen = alone(run_with(seconds), "slowdown")
     assert risen.title.endswith(" longer")
     assert "before, within" not in risen.summary
 
 
 def test_what_climbs_little_by_little_is_not_said_to_start_at_one_step() -> None:
-    found = one(run_with(np.concatenate([np.ones(40), np.linspace(1.0, 2.2, 60)])), "slowdown")
+    found = alone(run_with(np.concatenate([np.ones(40), np.linspace(1.0, 2.2, 60)])), "slowdown")
     assert "little by little" in found.summary
     assert "start at one step" not in found.advice[0].why
-    jumped = one(run_with(np.concatenate([np.ones(40), np.full(40, 1.5)])), "slowdown")
+    jumped = alone(run_with(np.concatenate([np.ones(40), np.full(40, 1.5)])), "slowdown")
     assert "start at one step and stay" in jumped.advice[0].why
 
 
@@ -401,5 +401,5 @@ def test_the_clocks_to_look_at_are_those_of_what_computes(accelerator: str, whos
     seconds = noisy(200, seed=4, spread=0.02)
     seconds[100:] *= 2
     rows = [metric("step_seconds", number, float(took)) for number, took in enumerate(seconds, 1)]
-    found = one(run_of(rows, accelerator=accelerator), "slowdown")
+    found = alone(run_of(rows, accelerator=accelerator), "slowdown")
     assert found.advice[0].setting.startswith(f"{whose} clocks")

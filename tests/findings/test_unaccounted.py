@@ -16,9 +16,9 @@ from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
+    alone,
     call,
     metric,
-    one,
     phase,
     rules,
     run_of,
@@ -32,7 +32,7 @@ UNTIMED = "unaccounted-time"
 
 
 def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
-    found = one(run_of(steps(3, WELL, 1.25), world_size=2, zero_stage=1), "unaccounted-time")
+    found = alone(run_of(steps(3, WELL, 1.25), world_size=2, zero_stage=1), "unaccounted-time")
     assert found.severity is Severity.WARNING
     assert found.seconds_per_step == pytest.approx(0.25)
     assert found.share == pytest.approx(0.2)
@@ -40,15 +40,15 @@ def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
 
 def test_timers_of_which_a_sentence_gives_the_sum_are_all_in_it() -> None:
     four = {"forward": 0.2, "backward_inner": 0.4, "generate": 0.3, "recompute": 0.1}
-    found = one(run_of(steps(3, four), world_size=2), UNTIMED)
+    found = alone(run_of(steps(3, four), world_size=2), UNTIMED)
     assert "backward_inner, generate and 2 more timers take 1.00 s per step" in found.summary
     first = {name: four[name] for name in ("forward", "backward_inner", "generate")}
-    found = one(run_of(steps(3, first, 0.9), world_size=2), UNTIMED)
+    found = alone(run_of(steps(3, first, 0.9), world_size=2), UNTIMED)
     assert "backward_inner, generate and forward take 900 ms per step" in found.summary
 
 
 def test_a_third_of_a_step_unexplained_is_critical() -> None:
-    found = one(run_of(steps(3, WELL, 1.5), world_size=2, zero_stage=1), "unaccounted-time")
+    found = alone(run_of(steps(3, WELL, 1.5), world_size=2, zero_stage=1), "unaccounted-time")
     assert found.severity is Severity.CRITICAL
 
 
@@ -70,16 +70,16 @@ def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
 
 def test_a_rate_of_computation_stands_beside_the_peaks_of_common_gpus() -> None:
     rates = [metric("tflops", step, 69.8) for step in range(1, 5)]
-    found = one(run_of([*steps(4, {}, 14.3), *rates]), "unaccounted-time")
+    found = alone(run_of([*steps(4, {}, 14.3), *rates]), "unaccounted-time")
     assert found.title.startswith("A step takes 14.3 s (69.8 TFLOP/s a GPU); where that goes is")
     assert found.summary.startswith("For comparison: the peak of a V100 is 125 TFLOP/s")
-    untimed = one(run_of(rates), "unaccounted-time")
+    untimed = alone(run_of(rates), "unaccounted-time")
     assert untimed.title.startswith("Where the time of a step goes is unknown")
 
 
 def test_a_log_of_calls_alone_is_told_to_print_timers_and_the_rest_has_no_price() -> None:
     calls = [call("all_reduce", step, 1e6, 0.2) for step in range(1, 5)]
-    found = one(run_of(steps(4, {}) + calls, world_size=2), "unaccounted-time")
+    found = alone(run_of(steps(4, {}) + calls, world_size=2), "unaccounted-time")
     assert found.title == "80 % of a step is outside the logged calls: this log has no timers"
     assert (found.severity, found.seconds_per_step) == (Severity.INFO, None)
     assert found.advice[0].setting == "wall_clock_breakdown"
@@ -100,7 +100,7 @@ def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None
 
 def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
     rate = metric("train_steps_per_second", None, 0.081)
-    found = one(run_of([metric("loss", 900, 2.0), rate]), "unaccounted-time")
+    found = alone(run_of([metric("loss", 900, 2.0), rate]), "unaccounted-time")
     assert found.summary.startswith("Over the whole training it states 0.081 steps/s")
     assert "Nor does" not in found.summary
 
@@ -110,14 +110,14 @@ def test_seconds_of_printed_steps_are_not_mixed_with_sums_of_timers() -> None:
     rows = steps(30, WELL, None)
     rows += [metric("samples_per_second", step, 5.0) for step in (10, 20, 30)]
     run = run_of(rows, world_size=2, zero_stage=1, train_batch_size=10)  # 2 s a step
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert found.share == pytest.approx(0.5)
     assert "step-spikes" not in rules(run)
 
 
 def test_timer_lines_without_a_step_are_not_called_missing() -> None:
     loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
-    found = one(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    found = alone(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("its timer lines cannot be assigned to steps")
     assert "wall_clock_breakdown" not in found.summary  # it is on
     assert "wall_clock_breakdown" not in {one.setting for one in found.advice}
@@ -126,7 +126,7 @@ def test_timer_lines_without_a_step_are_not_called_missing() -> None:
 def test_percentages_of_a_log_whose_timers_have_no_step_are_told_largest_first() -> None:
     loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
     own = [metric("communication_percent", None, 4.8), metric("backward_percent", None, 69.3)]
-    found = one(run_of([loose, *own, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    found = alone(run_of([loose, *own, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title == (
         "A step takes 300 ms; where that goes is told by the log's own percentages alone: "
         "backward 69 %, communication 4.8 %"
@@ -135,20 +135,20 @@ def test_percentages_of_a_log_whose_timers_have_no_step_are_told_largest_first()
 
 def test_timers_of_the_set_up_are_not_called_timers_of_steps() -> None:
     setup = {"kind": "phase", "name": "load-checkpoint", "seconds": 2.0, "timers": "megatron-setup"}
-    found = one(run_of([setup, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    found = alone(run_of([setup, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("its timers are of set-up and checkpoints, not of steps")
 
 
 def test_timers_that_only_read_zero_are_told_as_such() -> None:
     zero = {"kind": "phase", "name": "forward", "seconds": 0.0, "step": 30, "timers": "flat"}
-    found = one(run_of([zero, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    found = alone(run_of([zero, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("its timers of steps all read 0")
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -0.005, 1e300])
 def test_durations_that_no_clock_reads_are_said_to_be_why_no_timer_tells(odd: float) -> None:
     row = {"kind": "phase", "name": "forward", "seconds": odd, "step": 30, "timers": "zero"}
-    found = one(run_of([row, metric("step_seconds", 30, 0.3)]), UNTIMED)
+    found = alone(run_of([row, metric("step_seconds", 30, 0.3)]), UNTIMED)
     assert found.title.endswith("its timers read no possible durations")
     assert "wall_clock_breakdown" not in {one.setting for one in found.advice}  # it is on
 
@@ -165,7 +165,7 @@ def words_of(found: Finding) -> str:
 @pytest.mark.parametrize("seconds", [1.25, 1.6])
 def test_a_recording_is_not_told_to_record_nor_to_mind_deepspeed_s_timers(seconds: float) -> None:
     run = recorded(steps(40, WELL, seconds))
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert "39 recorded steps, 2 to 40" in found.summary
     assert "between the recorded phases" in found.summary
     assert [advice.setting for advice in found.advice] == ["py-spy record"]
@@ -188,7 +188,7 @@ def test_the_rank_is_named_on_which_nearly_all_of_it_is(tmp_path: Path) -> None:
             writer.step(step, begin, begin + 100 * MS, CLASSES)
         writer.close()
     run = load(tmp_path)
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert found.title.startswith("26 % of a step is explained by no timer")
     assert found.title.endswith(", 96 % on rank 0")
     assert "96 % of it is on rank 0, 50.0 ms per step there" in found.summary
@@ -199,7 +199,7 @@ def test_the_rank_is_named_on_which_nearly_all_of_it_is(tmp_path: Path) -> None:
 def test_a_recording_without_phases_or_steps_is_not_asked_for_settings_of_logs(
     rows: list[Row],
 ) -> None:
-    found = one(recorded(rows), "unaccounted-time")
+    found = alone(recorded(rows), "unaccounted-time")
     assert "this recording" in found.title.lower()
     assert not found.advice
     assert "breakdown" not in words_of(found)
@@ -207,7 +207,7 @@ def test_a_recording_without_phases_or_steps_is_not_asked_for_settings_of_logs(
 
 def test_megatron_alone_is_told_its_own_option_for_timers() -> None:
     run = run_of([row | {"pattern": "megatron.iteration"} for row in steps(3, {})])
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert [advice.setting for advice in found.advice] == ["--timing-log-level", "dsprof attach"]
     assert "DeepSpeed" not in words_of(found)
 
@@ -224,19 +224,19 @@ def test_a_trainer_without_deepspeed_is_told_none_of_its_settings(
     pattern: str, phases: dict[str, float]
 ) -> None:
     rows = [row | {"pattern": pattern} for row in steps(3, phases)]
-    found = one(run_of(rows), "unaccounted-time")
+    found = alone(run_of(rows), "unaccounted-time")
     assert [advice.setting for advice in found.advice] == ["dsprof attach"]
     assert "DeepSpeed" not in words_of(found)
     assert "communication logger" not in words_of(found)
     engine = metric("lr", 3, 0.1) | {"pattern": "deepspeed.step"}
-    beside = one(run_of([*rows, engine]), "unaccounted-time")
+    beside = alone(run_of([*rows, engine]), "unaccounted-time")
     assert len(beside.advice) == 2
 
 
 def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
     engine = metric("lr", 3, 0.1) | {"pattern": "deepspeed.step"}
     rows = [row | {"pattern": "megatron.iteration"} for row in steps(3, {})]
-    found = one(run_of([*rows, engine]), "unaccounted-time")
+    found = alone(run_of([*rows, engine]), "unaccounted-time")
     assert found.advice[0].setting == "wall_clock_breakdown"
 
 
@@ -258,7 +258,7 @@ def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines(
 
 def test_stamps_are_shown_as_fine_as_they_are() -> None:
     """Whole seconds would not prove that 30 steps took 43 ms each."""
-    found = one(sample("zero1_accumulation_0.19.8"), "unaccounted-time")
+    found = alone(sample("zero1_accumulation_0.19.8"), "unaccounted-time")
     assert [proof.text for proof in found.evidence] == [
         "step 10 is stamped 07:50:04.067",
         "step 40 is stamped 07:50:05.386",
@@ -294,7 +294,7 @@ def test_time_stamps_prove_the_time_between_steps_also_where_all_that_are_marked
 
 
 def test_a_log_that_times_nothing_at_all_says_so() -> None:
-    found = one(run_of([metric("loss", step, 1.0) for step in range(1, 9)]), "unaccounted-time")
+    found = alone(run_of([metric("loss", step, 1.0) for step in range(1, 9)]), "unaccounted-time")
     assert found.summary.startswith("Nor does this log say how long a step takes.")
 
 
@@ -306,7 +306,7 @@ def test_a_rate_that_is_of_no_single_step_says_how_long_one_takes(
     name: str, step: int | None, when: str
 ) -> None:
     run = run_of([metric("loss", 8, 1.0), metric(name, step, 16.0)], train_batch_size=64)
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert found.summary.startswith(
         f"It states 16 samples/s {when}: by that a step, of 64 samples, takes 4.00 s,"
     )
@@ -314,7 +314,7 @@ def test_a_rate_that_is_of_no_single_step_says_how_long_one_takes(
 
 def test_a_lone_bar_says_how_long_steps_took_but_of_no_single_one() -> None:
     told = "{'loss': 1.5, 'epoch': 0.01}\n  0%|   | 33/80332 [11:22<428:46:31, 19.22s/it]"
-    found = one(run_of_text(told + "{'loss': 1.25, 'epoch': 0.02}\n"), "unaccounted-time")
+    found = alone(run_of_text(told + "{'loss': 1.25, 'epoch': 0.02}\n"), "unaccounted-time")
     assert found.summary.startswith("Nor does this log say how long any single step takes.")
 
 
@@ -331,7 +331,7 @@ def test_a_step_that_is_unlike_all_that_its_bar_counts_is_not_passed_off_for_a_u
     first: str, second: str, said: str
 ) -> None:
     bars = [f"{{'loss': 2.5, 'epoch': 0.1}}\n  1%|#   | {bar}\n" for bar in (first, second)]
-    found = one(run_of_text(*bars), "unaccounted-time")
+    found = alone(run_of_text(*bars), "unaccounted-time")
     assert found.title.startswith(said)
     assert ("how long a usual step takes is unknown" in found.summary) == said.startswith("The")
 
@@ -351,13 +351,13 @@ def test_the_last_steps_are_told_where_they_took_much_longer_than_all_before(
     took: list[float], said: str
 ) -> None:
     run = run_of([metric("step_seconds", step, each) for step, each in enumerate(took, 1)])
-    assert one(run, "unaccounted-time").title.startswith(said)
+    assert alone(run, "unaccounted-time").title.startswith(said)
 
 
 def test_a_window_of_quick_and_slow_steps_is_neither() -> None:
     took = [(5, 5, 2.0), (10, 5, 2.0), (15, 5, 7.0), (16, 1, 12.0), (17, 1, 12.0)]
     rows = [metric("step_seconds", step, each, steps=many) for step, many, each in took]
-    assert one(run_of(rows), "unaccounted-time").title.startswith(
+    assert alone(run_of(rows), "unaccounted-time").title.startswith(
         "The last 2 steps took 12.0 s each, after 2.00 s up to step 10; where that goes is unknown"
     )
 
@@ -367,11 +367,11 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     one_rank = run_of(steps(9, alike, 0.5))
     several = run_of(steps(9, alike, 0.5), world_size=4)
     replicas = run_of(steps(9, alike, 0.5), data_parallel_size=8)
-    assert "if there are several ranks" in one(one_rank, "unaccounted-time").title
-    said = one(one_rank, "unaccounted-time").summary
+    assert "if there are several ranks" in alone(one_rank, "unaccounted-time").title
+    said = alone(one_rank, "unaccounted-time").summary
     assert "). No timer shows communication, and the number of ranks is unknown: " in said
-    assert "the communication of several ranks" in one(several, "unaccounted-time").title
-    assert "the communication of several ranks" in one(replicas, "unaccounted-time").title
+    assert "the communication of several ranks" in alone(several, "unaccounted-time").title
+    assert "the communication of several ranks" in alone(replicas, "unaccounted-time").title
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_what_no_timer_explains_is_said_to_lie_where_it_lies(
     inside: float, outside: float, where: str
 ) -> None:
     timed = WELL | {"forward": 0.10, "backward": inside}
-    found = one(run_of(steps(5, timed, 1.0), world_size=1), "unaccounted-time")
+    found = alone(run_of(steps(5, timed, 1.0), world_size=1), "unaccounted-time")
     assert found.title == f"20 % of a step is {where}"
     assert any(proof.text.startswith("backward") for proof in found.evidence) is (inside > 0)
     assert any("step 5: 1.00 s" in proof.text for proof in found.evidence) is (outside > 0)
@@ -405,18 +405,18 @@ def test_what_no_timer_explains_is_said_to_lie_where_it_lies(
 def test_time_that_several_timers_make_up_is_not_said_to_lie_in_one(
     inside: dict[str, float], where: str
 ) -> None:
-    found = one(run_of(steps(5, WELL | {"forward": 0.10} | inside), world_size=1), UNTIMED)
+    found = alone(run_of(steps(5, WELL | {"forward": 0.10} | inside), world_size=1), UNTIMED)
     assert found.title == f"20 % of a step is inside {where}, which no timer divides"
 
 
 def test_the_little_that_lies_elsewhere_is_not_in_the_share_that_a_title_gives() -> None:
     inside = WELL | {"forward": 0.10, "one": 0.30, "two": 0.02}
-    found = one(run_of(steps(5, inside, 1.12), world_size=1), UNTIMED)
+    found = alone(run_of(steps(5, inside, 1.12), world_size=1), UNTIMED)
     assert found.title == "27 % of a step is inside one, which no timer divides"
     assert found.seconds_per_step == pytest.approx(0.30)
     assert "two" not in words_of(found)
     outside = WELL | {"forward": 0.10, "two": 0.02}
-    found = one(run_of(steps(5, outside, 1.12), world_size=1), UNTIMED)
+    found = alone(run_of(steps(5, outside, 1.12), world_size=1), UNTIMED)
     assert found.title == "27 % of a step is explained by no timer"
     assert found.seconds_per_step == pytest.approx(0.30)
     assert "two" not in words_of(found)
@@ -439,12 +439,14 @@ def test_time_beside_the_parts_of_a_timer_is_spoken_of_only_where_it_has_parts(
     timed = WELL | {"forward": 0.10, "backward": WELL["backward_inner"] + inside}
     rows = [row | {"timers": "zero"} for row in steps(5, timed, None) if row["name"] in ZERO]
     rows += [row for row in steps(5, timed, 1.0) if row["name"] not in ZERO]
-    found = one(run_of(rows, world_size=1), UNTIMED)
+    found = alone(run_of(rows, world_size=1), UNTIMED)
     assert found.title == f"20 % of a step is {where}"
 
 
 def test_a_timer_that_takes_the_same_in_each_step_is_told_once() -> None:
-    found = one(run_of(steps(5, WELL | {"forward": 0.10, "backward": 0.2}), world_size=1), UNTIMED)
+    found = alone(
+        run_of(steps(5, WELL | {"forward": 0.10, "backward": 0.2}), world_size=1), UNTIMED
+    )
     assert found.evidence[0].text == "backward: 200 ms per step, as at step 5"
 
 
@@ -502,7 +504,7 @@ def test_where_zero_may_be_of_stage_2_its_backward_is_not_called_compute() -> No
     rows += [phase("optimizer_allgather", n, 0.01) | {"timers": "zero-optimizer"} for n in (1, 2)]
     run = run_of(rows, world_size=2)
     assert run.zero.stages == (1, 2)
-    found = one(run, UNTIMED)
+    found = alone(run, UNTIMED)
     assert found.title.startswith(
         "55 % of a step is computation, and communication, too, if the ZeRO stage is 2: this log "
         "cannot tell"
@@ -533,13 +535,13 @@ def test_where_only_steps_that_stick_out_are_divided_those_are_judged() -> None:
         rows += [phase("forward", step, 1.5)] * slow
     run = run_of(rows, world_size=1)
     assert "step-spikes" in rules(run)
-    found = one(run, "unaccounted-time")
+    found = alone(run, "unaccounted-time")
     assert found.seconds_per_step == pytest.approx(1.5)
     assert "stick out" not in found.summary
 
 
 def test_a_step_that_does_not_stick_out_is_judged_without_those_that_do() -> None:
-    found = one(stalling(0.25), "unaccounted-time")
+    found = alone(stalling(0.25), "unaccounted-time")
     assert found.seconds_per_step == pytest.approx(0.25)
     assert found.share == pytest.approx(0.25 / (1.25 + 4 * 3 / 39))  # of all steps
     assert "mean of 35 printed steps" in found.summary
@@ -560,7 +562,7 @@ def of_megatron(slow: float = 0.7, **parts: float) -> Run:
 
 
 def test_megatrons_schedule_alone_is_a_mixture_and_its_parts_are_asked_for() -> None:
-    found = one(of_megatron(), "unaccounted-time")
+    found = alone(of_megatron(), "unaccounted-time")
     assert found.severity is Severity.INFO
     assert found.title.startswith("70 % of a step is computation and communication together")
     assert found.advice[0][:3] == ("--timing-log-level", "", "2")
@@ -568,7 +570,7 @@ def test_megatrons_schedule_alone_is_a_mixture_and_its_parts_are_asked_for() -> 
 
 def test_what_the_parts_of_megatrons_schedule_leave_of_it_is_unexplained() -> None:
     parts: Row = {"forward-compute": 0.2, "backward-compute": 0.3}
-    found = one(of_megatron(**parts), "unaccounted-time")
+    found = alone(of_megatron(**parts), "unaccounted-time")
     assert found.severity is Severity.WARNING
     assert found.seconds_per_step == pytest.approx(0.25)
     assert "--timing-log-level" not in words_of(found)
@@ -595,7 +597,7 @@ def test_what_deepspeed_does_not_time_is_said_of_its_own_timers_alone(
 ) -> None:
     parts = {"forward": 0.3, "backward_inner": 0.4, "reduce_grads": 0.1}
     rows = [row | {"timers": timers} if "timers" in row else row for row in steps(6, parts, 1.2)]
-    summary = one(run_of(rows, world_size=2, zero_stage=1), "unaccounted-time").summary
+    summary = alone(run_of(rows, world_size=2, zero_stage=1), "unaccounted-time").summary
     assert said in summary
     assert ("DeepSpeed" in summary) is bool(said)
 
@@ -605,6 +607,6 @@ def test_steps_whose_spans_are_deleted_have_no_timer_of_that_name(tmp_path: Path
     writer = Writer.create(tmp_path, header(), keep_bytes=64 << 10)
     write_steps(writer, 1, 500)  # 20 % of each step is in no phase
     writer.close()
-    found = one(load(tmp_path), UNTIMED)
+    found = alone(load(tmp_path), UNTIMED)
     assert found.title == "20 % of a step is explained by no timer"
     assert "inside" not in found.summary
