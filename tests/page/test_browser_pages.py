@@ -136,7 +136,7 @@ def test_the_theme_is_switched_and_the_charts_with_it(opened: Open, name: str) -
 
 
 def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
-    page = opened("seed", scheme="dark")
+    page = opened("seed", scheme="dark", fresh=True)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
 
 
