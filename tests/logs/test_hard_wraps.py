@@ -116,7 +116,11 @@ def without_blanks(text: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    by_turns(["zero2_accumulation_0.16.9", "killed_rank_0.19.8", "zero3_0.19.8"], [80, 100, 120]),
+    [
+        ("zero2_accumulation_0.16.9", 80),
+        ("killed_rank_0.19.8", 100),
+        *(("zero3_0.19.8", width) for width in (80, 100, 120)),
+    ],
 )
 def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     name: str, width: int, tmp_path: Path
