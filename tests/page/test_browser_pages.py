@@ -121,23 +121,43 @@ def test_steps_are_chosen_opened_and_left_by_keyboard(opened: Open, name: str) -
     assert page.evaluate("[...timelines.values()][0].from") == 0
 
 
+#: The colour of the words in a chart.
+INK = "document.querySelector('.plot-steps')._fullLayout.font.color"
+
+
 @pytest.mark.parametrize("name", FIVE, scope="module")
 def test_the_theme_is_switched_and_the_charts_with_it(opened: Open, name: str) -> None:
     page = opened(name)
     draw_everything(page)
     paper = "getComputedStyle(document.body).backgroundColor"
-    ink = "document.querySelector('.plot-steps')._fullLayout.font.color"
-    light = page.evaluate(paper), page.evaluate(ink)
+    light = page.evaluate(paper), page.evaluate(INK)
     page.get_by_role("button", name="Dark").click()
     page.wait_for_timeout(200)
-    dark = page.evaluate(paper), page.evaluate(ink)
+    dark = page.evaluate(paper), page.evaluate(INK)
     assert light == ("rgb(255, 255, 255)", "#1a1e24")
     assert dark == ("rgb(21, 24, 28)", "#e6e9ed")
 
 
-def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
+def test_the_page_follows_the_dark_of_the_system_and_charts_that_are_drawn_do(opened: Open) -> None:
     page = opened("seed", scheme="dark", fresh=True)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+    draw_everything(page)
+    assert page.evaluate(INK) == "#e6e9ed"
+    page.emulate_media(color_scheme="light")
+    page.wait_for_timeout(200)
+    assert page.evaluate(INK) == "#1a1e24"
+
+
+def test_charts_are_on_the_screen_as_before_once_they_were_printed(
+    opened: Open, tmp_path: Path
+) -> None:
+    page = opened("seed", scheme="dark", fresh=True)
+    draw_everything(page)
+    page.evaluate(f"addEventListener('beforeprint', () => {{ printed = {INK} }})")
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert page.evaluate("printed") == "#1a1e24"
+    page.wait_for_timeout(200)
+    assert page.evaluate(INK) == "#e6e9ed"
 
 
 def test_a_page_that_is_opened_on_a_narrow_screen_does_not_scroll_sideways(opened: Open) -> None:
