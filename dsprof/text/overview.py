@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -72,7 +73,17 @@ class Overview:
     seconds_apart: float | None = None  # from step to step, where a recording's engines take turns
 
 
+_SEEN: Final[WeakKeyDictionary[Run, Overview]] = WeakKeyDictionary()
+
+
 def overview(run: Run) -> Overview:
+    """A run does not change, so it is looked over once, whoever tells of it."""
+    if run not in _SEEN:
+        _SEEN[run] = _overview(run)
+    return _SEEN[run]
+
+
+def _overview(run: Run) -> Overview:
     steps = run.steps
     main = told_alike(main_steps(steps))
     rates = _rated(steps, main)
