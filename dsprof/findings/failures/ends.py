@@ -141,6 +141,8 @@ def last_launch(run: Run) -> pd.DataFrame:
 def launch(run: Run, segment: int) -> pd.DataFrame:
     """Problems of one launch, without mere notes and those that training went on behind."""
     rows = run.problems
+    if rows.empty:
+        return rows
     ended = ~rows["survived"] & ~among(rows["severity"], [Severity.INFO])
     return where(rows, (rows["segment"] == segment) & ended)
 
