@@ -109,10 +109,10 @@ class DeviceTimeline(Timeline):
         self._reached: tuple[Came | None, int] = None, 0  # a step's end, and by host clock, ns
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
-        if not track.begin:
-            self._begin(track)
-        interval = Interval(phase.class_, self.innermost, NONE)
+        begins, interval = not track.begin, Interval(phase.class_, self.innermost, NONE)
         frame = super().enter(track, phase)
+        if begins:
+            self._begin(track)  # not before `track.begin`
         if frame is not None:
             frame.device = interval
             interval.begin = self.marks.mark()  # not before `frame.begin`

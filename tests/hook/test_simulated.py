@@ -92,6 +92,4 @@ def test_the_rank_whose_device_is_slow_is_named(run: Run) -> None:
 @pytest.mark.parametrize(("kind", "told"), [("zero1,small", True), ("zero1", False)])
 def test_a_host_that_is_not_ahead_of_its_device_is_told(run: Run, *, told: bool) -> None:
     rules = {one.rule for one in run.findings}
-    if told and "host-bound" not in rules and "cpu-contention" in rules:
-        pytest.skip("the ranks had to wait for a CPU, and so their device for them")
-    assert ("host-bound" in rules) is told
+    assert ("host-bound" in rules) is told, abstentions_of(run)

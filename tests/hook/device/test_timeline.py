@@ -15,6 +15,7 @@ from dsprof.hook.device_collectives import DeviceCollectives
 from dsprof.recording import ON_DEVICE
 from tests.hook.device.fakes import (
     MS,
+    Event,
     FakeStream,
     backward_with,
     milliseconds,
@@ -58,6 +59,30 @@ def test_a_phase_of_the_device_is_where_the_device_came_to_it(
     assert found.steps[0].begin == begun
     assert [(row.gpu_begin - begun) // MS for row in found.spans] == [0, 34, 94]
     assert {row.begin for row in found.spans} == {begun}, "the host's"
+
+
+def test_a_pause_of_the_host_as_its_first_step_begins_moves_nothing_of_the_device(
+    timeline: DeviceTimeline,
+    stream: FakeStream,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each mark takes the host a while, in which the device is idle."""
+    record = Event.record
+
+    def slowly(event: Event, stream: FakeStream) -> None:
+        record(event, stream)
+        clock.passes(20 * MS)
+        stream.works(20)
+
+    monkeypatch.setattr(timeline.marks, "_cuda", stream.cuda._replace(record=slowly))
+    timeline.track(1)
+    begun = clock.time
+    one_step(timeline, stream, 1)
+    clock.passes(400 * MS)
+    stream.comes_after()
+    timeline.drain()
+    assert rows(timeline).steps[0].begin == begun
 
 
 def test_a_step_of_the_device_begins_where_it_ended_the_one_before(
