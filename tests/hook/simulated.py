@@ -18,7 +18,7 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work, _create_work_from_future
 
-from dsprof.hook import collectives, gpu, groups, reducer
+from dsprof.hook import collectives, gpu, groups, metrics, reducer
 from dsprof.hook.cuda import Cuda, Device
 from dsprof.hook.operations import OPERATIONS, POINT_TO_POINT, size_of
 
@@ -154,7 +154,7 @@ class _Device:
         """Ranks tell each other in that file when they come to a collective."""
         rank, world = dist.get_rank(), dist.get_world_size()
         if rank == 0:
-            board.write_bytes(bytes(8 * CALLS * world * (1 + world * world)))
+            board.write_bytes(bytes(8 * CALLS * world * 2 << world))
         dist.barrier()
         with board.open("r+b") as file:
             self._board = mmap.mmap(file.fileno(), 0)
@@ -201,12 +201,19 @@ class _Device:
         yield
         self.current = before
 
-    def collective(self, size: int, peer: int | None = None, *, aside: bool = True) -> Event:
-        """Put a collective of all ranks, or of two, on NCCL's stream, or on the current one; what
-        it gives is marked when it is over.
+    def collective(
+        self,
+        size: int,
+        ranks: Collection[int] = (),
+        *,
+        moves: bool = False,
+        aside: bool = True,
+    ) -> Event:
+        """Put a collective of some ranks, or else of all, or what one `moves` to another, on NCCL's
+        stream, or on the current one; what it gives is marked when it is over.
         """
-        ranks = tuple(range(self._world)) if peer is None else tuple(sorted((self._rank, peer)))
-        group = 0 if peer is None else 1 + ranks[0] * self._world + ranks[1]
+        ranks = ranks or range(self._world)
+        group = 2 * sum(1 << rank for rank in ranks) - moves  # those of the same ranks take turns
         at = 8 * self._world * (group * CALLS + self._calls[group])
         self._calls[group] += 1
         assert self.seconds_of is not None
@@ -295,6 +302,10 @@ def _show_to_the_hook() -> None:
     reducer.Reducer.__init__ = on_gpu  # type: ignore[assignment, method-assign]
     vars(collectives)["on_gpu"] = lambda tensors: tensors is not None
     vars(collectives)["told_of"] = lambda group: (told_of(group)[0], "nccl")
+    vars(gpu)["_is_built_for_cpus"] = lambda: False
+    number = metrics.number  # which asks no tensor of a device
+    vars(metrics)["number"] = lambda value: None if torch.is_tensor(value) else number(value)
+    metrics.Metrics.add = lambda *_: None  # type: ignore[method-assign]
 
 
 def _simulated(raw: Any, name: str, place: int | None) -> Callable[..., Any]:
@@ -305,15 +316,17 @@ def _simulated(raw: Any, name: str, place: int | None) -> Callable[..., Any]:
             _WAIT(raw(group, *args, **kwargs))
         _keep_own(raw.__name__, args)
         size = size_of(args[place]) if place is not None else 0
-        peer = args[1] if name in POINT_TO_POINT else None
+        ranks, moves = dist.get_process_group_ranks(group), name in POINT_TO_POINT
+        if moves:
+            ranks = [dist.get_rank(), ranks[args[1]]]
         options = [one for one in (*args, *kwargs.values()) if hasattr(one, "asyncOp")]
         if options and not options[-1].asyncOp:
-            DEVICE.collective(size, peer, aside=False)
+            DEVICE.collective(size, ranks, moves=moves, aside=False)
             return None
         promise: Any = torch.futures.Future()
         promise.set_result([torch.zeros(1)])
         work = _create_work_from_future(promise)
-        DEVICE.under_way[id(work)] = work, DEVICE.collective(size, peer)
+        DEVICE.under_way[id(work)] = work, DEVICE.collective(size, ranks, moves=moves)
         return work
 
     return call
