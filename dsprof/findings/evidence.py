@@ -54,6 +54,15 @@ def row_evidence(row: pd.Series[Any], text: str) -> Evidence:
     return Evidence(str(row["source"]), whole(row["line"]), text)
 
 
+def rank_evidence(row: pd.Series[Any]) -> Evidence:
+    """A phase of one rank in one step: the time that it has itself."""
+    return row_evidence(
+        row,
+        f"rank {int(row['rank']):,}, step {int(row['step']):,}, {row['name']}: "
+        f"{format_seconds(row['self_seconds'])}",
+    )
+
+
 def largest(rows: pd.DataFrame, column: str) -> pd.Series[Any]:
     """The row in which a number is largest (of the equal ones the last); missing ones lose."""
     values = rows[column].to_numpy(dtype=float, na_value=-np.inf)

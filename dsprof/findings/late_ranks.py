@@ -12,7 +12,7 @@ from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
 from dsprof.events import Class
 from dsprof.findings.anew import loading
-from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.evidence import largest, rank_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, once
 from dsprof.findings.finding import Advice, Evidence
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at
@@ -24,7 +24,6 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import plain
-from dsprof.units import format_seconds
 
 
 def may_wait(facts: Facts, late: Straggler) -> str | None:
@@ -156,11 +155,4 @@ def proof_of(
         return ()
     worst = largest(longest, "self_seconds")
     beside = others[(others["step"] == worst["step"]).fillna(value=False)]
-    return tuple(
-        row_evidence(
-            row,
-            f"rank {int(row['rank']):,}, step {int(row['step']):,}, {row['name']}: "
-            f"{format_seconds(row['self_seconds'])}",
-        )
-        for row in (worst, *(row for _, row in beside.head(1).iterrows()))
-    )
+    return tuple(map(rank_evidence, (worst, *(row for _, row in beside.head(1).iterrows()))))

@@ -10,9 +10,10 @@ import pandas as pd
 from dsprof.analysis.cost import bubble_seconds, saved_by_even_split
 from dsprof.analysis.schedule import seconds_of_turns
 from dsprof.events import Class, Severity
-from dsprof.findings.evidence import phase_evidence
+from dsprof.findings.evidence import largest, phase_evidence, rank_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.proofs import of_step
 from dsprof.findings.schedule import bubble_by_schedule
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.stages import alike, by_stage, each_way, slowest_stage
@@ -192,11 +193,24 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
             seconds_per_step=excess,
             ranks=ranks,
             phase=first_of(facts.phases_of("compute")),
-            evidence=phase_evidence(facts.phases_of("compute")),
+            evidence=_beside_others(facts, ranks),
             advice=advice,
             gain=promise(gain) if gain else None,
         )
     ]
+
+
+def _beside_others(facts: Facts, ranks: tuple[int, ...]) -> tuple[Evidence, ...]:
+    """The phase of a stage that exceeds the others' most in its last step, and theirs."""
+    rows = facts.phases
+    rows = rows[(rows["class"] == Class.COMPUTE) & rows["self_seconds"].notna()]
+    last = of_step(rows, rows[rows["rank"].isin(ranks)].iloc[-1])
+    mine = last["rank"].isin(ranks)
+    own, others = last[mine], last[~mine]
+    theirs = own["name"].map(others.groupby("name")["self_seconds"].max()).astype(float)
+    worst = largest(own.assign(beyond=own["self_seconds"] - theirs.fillna(0.0)), "beyond")
+    beside = others[others["name"] == worst["name"]].nlargest(1, "self_seconds")
+    return tuple(map(rank_evidence, (worst, *(row for _, row in beside.iterrows()))))
 
 
 def _cure(facts: Facts) -> tuple[float, tuple[Advice, ...], str]:

@@ -173,6 +173,9 @@ def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
     assert found.title.startswith("Stage 1 computes 500 ms a step more than the others")
     assert found.title.endswith(" % of the step")
     assert found.gain == pytest.approx((0.25 / 2 * 7 / 8, 0.25 * 7 / 8))
+    assert [proof.text for proof in found.evidence] == [
+        "rank 3, step 3, backward_inner: 1.10 s", "rank 0, step 3, backward_inner: 600 ms",
+    ]  # fmt: skip
 
 
 def test_a_bubble_of_uneven_stages_is_what_all_but_the_slowest_compute_of_a_micro_batch() -> None:
