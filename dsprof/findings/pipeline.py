@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.cost import bubble_seconds, saved_by_even_split
+from dsprof.analysis.cost import saved_by_even_split
 from dsprof.analysis.schedule import seconds_of_turns
 from dsprof.events import Class, Severity
 from dsprof.findings.evidence import largest, phase_evidence, rank_evidence
@@ -26,12 +26,12 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.transfers import beyond_the_bubble
 from dsprof.findings.waiting import (
     for_neighbours,
     headline,
     ideal_bubble,
     in_collectives,
-    late_ones,
     sentences,
     sure,
     transfer_is_cheap,
@@ -120,7 +120,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         return waiting
     seen = slowest_stage(facts)
     if seen is not None:
-        return _uneven(facts, *seen) or _unexplained(without_spikes(facts))
+        return _uneven(facts, *seen) or beyond_the_bubble(without_spikes(facts))
     ideal = ideal_bubble(facts)
     if ideal is None:
         return (
@@ -254,56 +254,6 @@ def _even_split(facts: Facts, many: int | None = None) -> float:
     instead = seconds_of_turns(many or micro_batches, *even) / times
     saved = seconds_of_turns(micro_batches, *both) - instead
     return max(0.0, round(saved, 9))  # sums in another order
-
-
-def _unexplained(facts: Facts) -> list[Finding]:
-    """Stages that compute alike wait longer for each other than the bubble explains.
-
-    What they wait in steps that stick out is told by `step-spikes`.
-    """
-    waiting = waiting_in(facts)
-    stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches
-    compute, data = facts.seconds_of("compute"), facts.seconds_of("data") or 0.0
-    if isinstance(waiting, str) or not micro_batches or not compute:
-        return []
-    compute += data  # loading delays neighbours, too
-    bubble = bubble_seconds(stages, micro_batches, compute, facts.layout.chunks or 1)
-    total = for_neighbours(facts, waiting)
-    rest = total - bubble
-    share = facts.share(rest) or 0.0
-    if share < PIPELINE_WARNING:
-        return []
-    late = late_ones(facts)
-    besides = f", besides what they wait for {' and '.join(late)}" if late else ""
-    loading = ", loading data included" if data else ""
-    return [
-        Finding(
-            rule="pipeline-imbalance",
-            severity=Severity.WARNING if share >= PIPELINE_CRITICAL else Severity.INFO,
-            title=f"{format_share(share)} of a step stages wait for each other beyond the bubble, "
-            "though none computes longer: slow transfers or uneven micro-batches",
-            summary=f"The stages wait {format_seconds(total)} per step{besides} ({facts.windows}). "
-            f"Filling and draining {stages} stages with {micro_batches} micro-batches explains "
-            f"{format_seconds(bubble)} of it{loading}, and no stage computes much more than the "
-            f"others. The other {format_seconds(rest)} are transfers between stages, or "
-            "micro-batches that take longer now on one stage, now on another. Medium confidence: "
-            "which of them this recording does not say.",
-            share=share,
-            seconds_per_step=rest,
-            phase=str(waiting.index[0]),
-            evidence=phase_evidence(waiting),
-            advice=(_TRACE,),
-            confidence="medium",
-        )
-    ]
-
-
-_TRACE: Final = Advice(
-    "dsprof export",
-    "",
-    "-o trace.perfetto.json",
-    "shows in ui.perfetto.dev which instruction of which stage waits for which",
-)
 
 
 def _blame(bubble: float | None, total: float, cheap: bool | None) -> str:

@@ -116,3 +116,55 @@ def _train(
             took = lengths[place] if forward else BACKWARD * MS
             stage.does("forward" if forward else "backward", "compute", stage.at + took, step)
             ready[place] = stage.at
+
+
+def two_stages(
+    folder: Path, carries: float, forwards: Sequence[Sequence[float]], micro_batches: int = 8
+) -> Run:
+    """Two stages whose messages take `carries` ms from when both are there; the forward of each
+    micro-batch takes its turn's ms of those of its stage.
+    """
+    ranks = [Stage(folder, rank, 2, micro_batches) for rank in range(2)]
+    for step in range(1, 31):
+        orders = [_first(micro_batches), _last(micro_batches)]
+        while any(orders):
+            for stage, order, lengths in zip(ranks, orders, forwards, strict=True):
+                while order and order[0][0] in "FB":
+                    way, micro = order.pop(0)
+                    ms = lengths[micro % len(lengths)] if way == "F" else BACKWARD
+                    path = "forward" if way == "F" else "backward"
+                    stage.does(path, "compute", stage.at + round(ms * MS), step)
+            if any(orders):
+                _meet_for(ranks, [order.pop(0)[0] for order in orders], carries, step)
+        for stage in ranks:
+            stage.ends(step)
+    for stage in ranks:
+        stage.writer.close()
+    return load(folder)
+
+
+def _first(micro_batches: int) -> list[tuple[str, int]]:
+    order = [("F", 0), ("output", 0), ("F", 1)]
+    for micro in range(micro_batches):
+        order += [("grad", micro), ("output", micro + 1), ("B", micro), ("F", micro + 2)]
+    return [(way, micro) for way, micro in order if micro < micro_batches]
+
+
+def _last(micro_batches: int) -> list[tuple[str, int]]:
+    ways = ("output", "F", "B", "grad")
+    return [(way, micro) for micro in range(micro_batches) for way in ways]
+
+
+def _meet_for(ranks: Sequence[Stage], ways: Sequence[str], ms: float, step: int) -> None:
+    """One of two ranks sends what the other receives."""
+    (way,) = set(ways)
+    over = max(stage.at for stage in ranks) + round(ms * MS)
+    phases = ("pipe_send_output", "pipe_recv_input")
+    for stage, phase in zip(ranks, phases if way == "output" else _OF_GRADIENTS, strict=True):
+        operation = "send" if "send" in phase else "recv"
+        name = stage.writer.name(operation, stage.writer.name(phase, 0, "wait"))
+        stage.writer.collective(name, 0, stage.at, stage.at, over - stage.at, step, 0, 1 << 14)
+        stage.does(phase, "wait", over, step)
+
+
+_OF_GRADIENTS = ("pipe_recv_grad", "pipe_send_grad")

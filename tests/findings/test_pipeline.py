@@ -216,26 +216,6 @@ def test_of_a_slow_first_stage_that_runs_ahead_an_even_split_needs_more_micro_ba
     assert slow.gain[1] == pytest.approx((now - even * 3 / 12) * 1e-3)
 
 
-@pytest.mark.parametrize(
-    ("waited", "severity"), [(0.30, None), (0.45, Severity.INFO), (1.1, Severity.WARNING)]
-)
-def test_waiting_that_neither_the_bubble_nor_a_slow_stage_explains_is_told(
-    waited: float, severity: Severity | None
-) -> None:
-    """Of two stages that compute 0.8 s and load for 0.2 s in 8 micro-batches the bubble is 1/8."""
-    stage = {"forward": 0.3, "backward_inner": 0.5, "data": 0.2, "pipe_recv_grad": waited}
-    length = 1.1 + waited
-    rows = [row | {"rank": rank} for rank in (0, 1) for row in steps(3, stage, length)]
-    run = run_of(rows, world_size=2, pipeline_parallel_size=2, gradient_accumulation_steps=8)
-    if severity is None:
-        assert silent(run, "pipeline-imbalance")
-        return
-    found = one(run, "pipeline-imbalance")
-    assert (found.severity, found.gain) == (severity, None)
-    assert found.seconds_per_step == pytest.approx(waited - 0.125)
-    assert "explains 125 ms of it, loading data included" in found.summary
-
-
 def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() -> None:
     """One micro-batch, two stages: while one computes 0.8 s, the other one waits as long."""
     first = {"forward": 0.3, "backward_inner": 0.5, "pipe_recv_grad": 0.8, "reduce_grads": 0.02}
