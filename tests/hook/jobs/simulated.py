@@ -6,6 +6,7 @@ communication.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -147,33 +148,48 @@ def built(kind: str) -> tuple[Any, Any]:
     return trained, Updating(trained.parameters(), lr=1e-3)
 
 
-def train(kind: str) -> list[tuple[float, float]]:
-    """Of each step but the first, how long the device took, and waited for communication."""
-    trained, optimizer = built(kind)
-    given = {} if optimizer is None else {"optimizer": optimizer}
-    ends, device = [], DEVICE.compute
-    device.exposed.clear()
-    dist.barrier()
-    with dsprof.hook.attach(trained, out=job.out() / kind, **given):
-        DEVICE.seconds_of = lambda size: size * SECONDS_PER_BYTE
-        for step in range(MANY if {"late", "small"} & {*kind.split(",")} else STEPS):
-            loss = trained(job.batch(step, WIDTH)).square().mean()
-            if optimizer is None:
-                trained.backward(loss)
-                trained.step()
-            else:
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            ends.append(Event())
-            RECORD(ends[-1])
-        DEVICE.settle()
+def timed(
+    steps: int, does: Callable[[int], None], seconds_of: Callable[[int], float]
+) -> list[tuple[float, float]]:
+    """Does that many steps. Of each but the first: how long the device took, and waited for
+    communication.
+
+    Args:
+        seconds_of: what a collective of so many bytes takes.
+    """
+    DEVICE.compute.exposed.clear()
+    DEVICE.seconds_of, ends = seconds_of, list[Event]()
+    for step in range(steps):
+        does(step)
+        ends.append(Event())
+        RECORD(ends[-1])
+    DEVICE.settle()
     DEVICE.seconds_of = None
     at = [end.at or 0.0 for end in ends]
     return [
-        (end - begin, sum(wait for when, wait in device.exposed if begin < when <= end))
+        (end - begin, sum(wait for when, wait in DEVICE.compute.exposed if begin < when <= end))
         for begin, end in pairwise(at)
     ]
+
+
+def train(kind: str) -> list[tuple[float, float]]:
+    trained, optimizer = built(kind)
+    given = {} if optimizer is None else {"optimizer": optimizer}
+
+    def does(step: int) -> None:
+        loss = trained(job.batch(step, WIDTH)).square().mean()
+        if optimizer is None:
+            trained.backward(loss)
+            trained.step()
+        else:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    dist.barrier()
+    with dsprof.hook.attach(trained, out=job.out() / kind, **given):
+        steps = MANY if {"late", "small"} & {*kind.split(",")} else STEPS
+        return timed(steps, does, lambda size: size * SECONDS_PER_BYTE)
 
 
 def main() -> None:
