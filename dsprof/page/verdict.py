@@ -38,7 +38,7 @@ _MOVING: Final = str(Class.COMMUNICATION)
 _SPENT: Final = {
     "communication-bound": " is communication",
     "pipeline-bubble": " is waiting for other stages",
-    "pipeline-imbalance": " is waiting for slower stages",
+    "pipeline-imbalance": " is waiting for other stages",
     "straggler-rank": " is waiting for a late rank",
     "unaccounted-time": " is what the timers leave of it",
 }
