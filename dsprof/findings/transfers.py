@@ -33,8 +33,8 @@ def beyond_the_bubble(facts: Facts) -> list[Finding]:
     """Stages that compute alike wait longer for each other than the bubble explains: messages
     between them are slow, or micro-batches are uneven.
 
-    What they wait in steps that stick out is told by `step-spikes`. Gain: at best what the messages
-    take, if that is most of it; else unknown.
+    What they wait in steps that stick out is told by `step-spikes`. Gain: if messages take most of
+    it, at best all of it, for stages also wait for others that wait for messages; else unknown.
     """
     waiting = waiting_in(facts)
     stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches
@@ -68,7 +68,7 @@ def beyond_the_bubble(facts: Facts) -> list[Finding]:
             phase=str(waiting.index[0]),
             evidence=phase_evidence(waiting),
             advice=(_LINK,) if slow else (_TRACE,),
-            gain=promise(seconds) if slow else None,
+            gain=(promise(seconds)[0], rest) if slow else None,
             confidence="high" if slow else "medium",
         )
     ]

@@ -60,7 +60,12 @@ def test_the_stage_that_computes_longer_is_named(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["slow"])
-def test_slow_messages_are_no_bubble(run: Run) -> None:
+def test_slow_messages_are_no_bubble_and_cost_what_a_job_without_them_is_quicker(
+    results: list[dict[str, Any]], run: Run
+) -> None:
     found = run.findings[0]
     assert found.rule == "pipeline-imbalance"
     assert "beyond the bubble: each takes 8." in found.title
+    slow, quick = (median(step for step, _ in results[0][kind]) for kind in ("slow", "even"))
+    assert found.gain is not None
+    assert found.gain[1] == pytest.approx(slow - quick, rel=0.1)
