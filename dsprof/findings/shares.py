@@ -262,6 +262,36 @@ def _of_step(found: Finding, untimed: float, beside: str, place: Place | None) -
     )
 
 
+_STATES: Final = "engine.offload_states(...)"
+
+#: Phases that move models, because something else needs the memory, to what could be changed.
+_MOVES: Final = {
+    ("offload_states", "reload_states"): (
+        Advice(f"{_STATES} and reload_states()", "", "less often", "each moves all states"),
+        Advice(
+            f"{_STATES}, include=",
+            "",
+            "fewer states",
+            "what nobody else needs the memory of can stay",
+        ),
+    ),
+    ("sleep_time", "wake_up_time"): (  # slime
+        Advice(
+            "rollouts",
+            "on the GPUs of training",
+            "on others",
+            "then nothing has to move (takes more GPUs)",
+        ),
+        Advice(
+            "--rollout-batch-size",
+            "",
+            "larger",
+            "each turn moves the model once, however many answers it has (mind the larger batch)",
+        ),
+    ),
+}
+
+
 def offload_bound(facts: Facts) -> list[Finding] | str:
     """Optimizer states or parameters outside the GPU take a large share of the step.
 
@@ -303,18 +333,15 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
 
 
 def _moved_by_script(facts: Facts, classes: Collection[str]) -> tuple[Advice, ...]:
-    """What to change if a script's own calls of an engine move most of what is moved."""
+    """What to change if a script's own calls of an engine, or the turns of a trainer whose GPUs are
+    its rollouts' too, move most of what is moved."""
     if facts.breakdown is None:
         return ()
-    table = facts.phases_of(*classes)
-    of_script = table["seconds"][table.index.isin(("offload_states", "reload_states"))]
-    if 2 * float(of_script.sum()) <= float(table["seconds"].sum()):
-        return ()
-    call, why = "engine.offload_states(...)", "what nobody else needs the memory of can stay"
-    return (
-        Advice(f"{call} and reload_states()", "", "less often", "each moves all states"),
-        Advice(f"{call}, include=", "", "fewer states", why),
-    )
+    seconds = facts.phases_of(*classes)["seconds"]
+    for names, advice in _MOVES.items():
+        if 2 * float(seconds[seconds.index.isin(names)].sum()) > float(seconds.sum()):
+            return advice
+    return ()
 
 
 def compute_bound(facts: Facts) -> list[Finding] | str:
