@@ -87,13 +87,22 @@ def whole_pairs(body: bytes, pairs: Pairs) -> bytes:
 
 def stops_short(body: bytes, pairs: Pairs) -> bool:
     """Whether a line of timers, though it has an end, stops before the value of its last one or
-    within it: all timers of a line have decimals, or none has."""
+    within it: all numbers of such lines have decimals, or none has. A line of which another one is
+    whole without any, as in verl's, does not tell."""
     last = body.rfind(pairs.separator) + 1
     sign = body.find(pairs.assign, last)
     if sign < 0:
         return bool(body[last:].strip())
     value = body[sign + 1 :].strip()
-    return not value or (b"." not in value and value.isdigit() and b"." in body)
+    if not value:
+        return True
+    return value.isdigit() and b"." in body and not _counts(body[:last], pairs)
+
+
+def _counts(body: bytes, pairs: Pairs) -> bool:
+    """Whether one of these pairs has a number without decimals."""
+    parts = (part.rpartition(pairs.assign) for part in body.split(pairs.separator))
+    return any(value.strip().isdigit() for _, sign, value in parts if sign)
 
 
 def stop_short(bodies: Sequence[bytes], pairs: Pairs) -> np.ndarray:

@@ -208,6 +208,11 @@ def test_a_last_timer_without_the_decimals_of_the_others_is_torn_at_a_line_end_t
     assert {row["text"] for row in rows(whole, kind="phase")} == {None}
 
 
+def test_a_last_number_without_decimals_ends_a_line_that_has_others_like_it() -> None:
+    whole = b"step:3 - timing_s/gen:541.5 - turns:2 - timing_s/step:1163.5 - tokens:17173\n"
+    assert {row["text"] for row in rows(whole, kind="phase")} == {None}
+
+
 _PARTS = st.sampled_from([b"a", b":", b"|", b",", b".", b"1", b" ", b"\n", b": 2.5 |", b": "])
 
 
