@@ -31,7 +31,10 @@ def loading(facts: Facts) -> Advice:
         )
     setting, now = "DataLoader(num_workers=...)", facts.run.config.get("data_workers")
     if not now:
-        return Advice(setting, "", "2 to 4 a rank", "batches are made ahead")
+        few = (
+            "more than its 2 a rank" if now is None and facts.is_megatron_alone else "2 to 4 a rank"
+        )
+        return Advice(setting, "" if now is None else "0", few, "batches are made ahead")
     why = "batches are made ahead; they come this late with as many as now"
     return Advice(setting, str(now), "more, if the host has idle cores", why)
 

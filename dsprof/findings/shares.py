@@ -65,7 +65,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         f"The {'ranks' if facts.on_cpu else 'GPUs'} idle until the data loader hands over a batch.",
         (
             loading(facts),
-            *(() if facts.on_cpu else (_PINNED,)),
+            *(() if facts.on_cpu or facts.is_megatron_alone else (_PINNED,)),  # Megatron's are
             Advice(
                 "storage of the data set",
                 "",

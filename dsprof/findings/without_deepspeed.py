@@ -41,6 +41,7 @@ _OPTIONS: Final = {
     "steps_per_print": Option("--log-interval"),
     "eval_steps": Option("--eval-interval"),
     "evaluation data set": Option("--eval-iters", "fewer"),
+    "DataLoader(num_workers=...)": Option("--num-workers"),
 }
 
 #: In a pipeline it is the number of micro-batches that counts, however large they are.

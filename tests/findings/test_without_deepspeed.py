@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +165,19 @@ def test_parameters_that_megatron_works_out_are_the_model_s_and_its_theory_is_no
     )
     assert run.config["parameters"] == pytest.approx(64.75e9)
     assert set(run.events["kind"]) == {"config"}
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "then"),
+    [({}, "", "more than its 2 a rank"), ({"data_workers": 0}, "0", "2 to 4 a rank"),
+     ({"data_workers": 4}, "4", "more, if the host has idle cores")],
+)  # fmt: skip
+def test_megatron_is_advised_its_own_option_of_workers_and_not_what_its_loaders_do_anyway(
+    told: dict[str, Any], now: str, then: str
+) -> None:
+    phases = {"forward-compute": 0.2, "backward-compute": 0.3, "batch-generator": 0.1}
+    found = one(run_of(megatron(steps(9, phases)), **told), "data-bound")
+    assert [(one.setting, one.now, one.to) for one in found.advice[:1]] == [
+        ("--num-workers", now, then)
+    ]
+    assert "DataLoader(pin_memory=...)" not in [one.setting for one in found.advice]
