@@ -10,7 +10,7 @@ from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.lately import lately
+from dsprof.findings.lately import grown, lately
 from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
@@ -33,7 +33,8 @@ def source_word(facts: Facts) -> str:
     return "recording" if facts.run.is_recording else "log"
 
 
-def no_timers(facts: Facts) -> Finding:
+def no_timers(facts: Facts, lacking: str = "") -> Finding:
+    """A note that nothing divides a step, and how something would; `lacking`: why, if known."""
     seconds = facts.step_seconds
     line = facts.run.steps.iloc[-1]
     rate = mean_of(facts.steps, "tflops") if seconds else math.nan
@@ -44,7 +45,7 @@ def no_timers(facts: Facts) -> Finding:
         or _by_rate(facts)
         or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
     )
-    lacking = _lacking(facts)
+    lacking = lacking or _lacking(facts)
     if lacking == _PLACELESS:
         known += " Its timer lines name no step; a longer part of the log may name them."
     known += "" if _prints_timers(facts, lacking) else _for_timers(facts)[0]
@@ -110,7 +111,9 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
         those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
         return f"The {those} took {format_seconds(seconds)}{' each' * several}; where that goes"
     speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
-    return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
+    longer = grown(facts)
+    how_long = f"{format_seconds(seconds)}{speed}{f', {longer}' * bool(longer)}"
+    return f"A step takes {how_long}; where that goes"
 
 
 def only_calls(facts: Facts) -> Finding:
