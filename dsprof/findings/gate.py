@@ -8,7 +8,7 @@ from dsprof.events import Severity
 from dsprof.findings.facts import NO_TIMERS, Facts
 from dsprof.findings.rules import findings_of
 from dsprof.findings.thresholds import COMMUNICATION_CRITICAL, COMMUNICATION_WARNING
-from dsprof.findings.unaccounted import undivided_share
+from dsprof.findings.unaccounted import only_timer, undivided_share
 from dsprof.units import format_share
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def unjudged(run: Run, least: Severity) -> str | None:
 
 def _unjudged(facts: Facts, least: Severity) -> str | None:
     """Time that may all be communication could be as bad as what was asked for."""
-    if facts.breakdown is None:
+    if facts.breakdown is None or only_timer(facts):
         return NO_TIMERS
     if facts.no_basis is not None:
         return facts.no_basis

@@ -57,14 +57,34 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return [no_timers(facts)]
     if facts.no_basis is not None:
         return facts.no_basis
-    if facts.breakdown.phases.empty and not facts.run.is_recording:
-        return [only_calls(facts)]
-    if facts.breakdown.phases["class"].eq(Class.DATA).all() and not facts.run.is_recording:
-        return [only_data(facts)]
+    if not facts.run.is_recording and (undivided := _undivided(facts)):
+        return [undivided]
     late, late_ones = late_outside(facts)
     facts = without_spikes(facts)
     mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)
     return [*([mixed] if mixed else []), *_no_timer(facts, late, late_ones)]
+
+
+def _undivided(facts: Facts) -> Finding | None:
+    """The note on a log that times one kind of activity, or whole steps, and nothing else."""
+    assert facts.breakdown is not None
+    if facts.breakdown.phases.empty:
+        return only_calls(facts)
+    if facts.breakdown.phases["class"].eq(Class.DATA).all():
+        return only_data(facts)
+    only = only_timer(facts)
+    return no_timers(facts, f"its one timer, {only}, holds all of it") if only else None
+
+
+def only_timer(facts: Facts) -> str | None:
+    """The one timer of a log, of unknown class, if it holds whole steps: it tells nothing of them,
+    as the clock of a loop around all that it does."""
+    if facts.breakdown is None or facts.run.is_recording or len(facts.breakdown.phases) != 1:
+        return None
+    table = facts.phases_of("other")
+    table = table[~table["mixed"]].drop([SCHEDULE, *UPDATES, *GENERATE], errors="ignore")
+    whole = (facts.share(float(table["seconds"].sum())) or 0.0) > 1 - UNACCOUNTED_WARNING
+    return str(table.index[0]) if whole else None
 
 
 def undivided_share(facts: Facts) -> float:
