@@ -17,6 +17,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.last_bar import bar, unmoved
 from dsprof.findings.percentages import counts_communication, percentages, said_of_percentages
 from dsprof.findings.versions import is_known
+from dsprof.findings.whole_training import mean_step
 from dsprof.run.bars import steps_meant
 from dsprof.run.defects.misfits import micro_batch
 from dsprof.run.table import of_kind
@@ -31,8 +32,6 @@ _PROFILED: Final = {
     "profiled_step_seconds": "optimizer",
     "profiled_iteration_seconds": "in all",
 }
-_ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
-_SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
 #: The advised steps_per_print; sources that print at least this often get no advice.
 _EVERY: Final = 10
 _OF_STACKS: Final = Advice(
@@ -70,7 +69,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     events = facts.run.told
     said, timed = _said_of_speed(facts), _has_timers(facts)
     clocked = timed or _is_clocked(events)
-    mean = _mean_step(events)
+    mean = mean_step(events)
     profiled = None if mean else _slow_optimizer(events)
     turn = mean_turn(events)
     shares = percentages(events) if timed else ""
@@ -86,7 +85,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="unaccounted-time",
             severity=Severity.INFO,
-            title=mean
+            title=(f"{mean}; none is printed" if mean else None)
             or profiled
             or (counts_communication(events) if shares else None)
             or turn
@@ -114,24 +113,6 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             confidence="low" if profiled else "high",
         )
     ]
-
-
-def _mean_step(events: pd.DataFrame) -> str | None:
-    """The mean duration of a step over a whole training, from its last record; None if unknown."""
-    told = [
-        events.loc[events["name"] == name, column].dropna()
-        for name, column in [("train_steps_per_second", "value"), ("train_runtime", "seconds")]
-    ]
-    if any(rows.empty for rows in told):
-        return None
-    rate, seconds = (float(rows.iloc[-1]) for rows in told)
-    if not (math.isfinite(rate) and seconds > 0):  # one that resumed behind its end took none
-        return None
-    many = _steps_in(rate, seconds, steps_meant(events))
-    if many is None:
-        return None
-    took = format_seconds(seconds / many)
-    return f"A step took {took} in the mean of the whole training; none is printed"
 
 
 def _is_setup_alone(facts: Facts) -> bool:
@@ -174,19 +155,6 @@ def _stand_of_bar(facts: Facts) -> str | None:
     if last is None or last.total is None:
         return None
     return f"{stands} {last.position:,} of {last.total:,} after {format_seconds(last.seconds)}"
-
-
-def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
-    """How many steps a training had, from its rate, which has three decimals: the planned number if
-    it fits, or the only whole number that fits; None if the rate is too imprecise.
-    """
-    least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
-    fit = [many for many in meant if least <= many <= most and many >= 1]
-    if len(fit) == 1:
-        return fit[0]
-    if 1 <= math.ceil(least) == math.floor(most):
-        return float(math.floor(most))
-    return rate * seconds if rate >= _SURE * _ROUNDED else None
 
 
 def _why_none(facts: Facts) -> str:

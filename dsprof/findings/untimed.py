@@ -14,6 +14,7 @@ from dsprof.findings.lately import grown, lately
 from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
+from dsprof.findings.whole_training import mean_so_far, mean_step
 from dsprof.grammar import TimerFlavour
 from dsprof.run.bars import since_start
 from dsprof.run.table import LONGEST, within
@@ -102,7 +103,8 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     """What is known of a step's length, and that more is asked for. `rate`: in TFLOP/s of a GPU."""
     seconds = facts.step_seconds
     if not seconds:
-        return "Where the time of a step goes"
+        mean = mean_step(facts.run.told) or mean_so_far(facts.run.told)
+        return f"{mean}; where that goes" if mean else "Where the time of a step goes"
     slower = lately(facts)
     if slower is not None:
         return f"{slower}; where that goes"
@@ -166,7 +168,8 @@ def _mean_of_training(facts: Facts) -> str:
     told = facts.run.told
     rates = told.loc[told["name"] == "train_steps_per_second", "value"].dropna()
     if rates.empty:
-        return ""
+        single = "No single step has a time: the trainer states the mean since its start alone."
+        return single if mean_so_far(told) else ""
     return (
         f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but not how long any "
         "single step takes."

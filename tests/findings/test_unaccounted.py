@@ -105,6 +105,17 @@ def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
     assert "Nor does" not in found.summary
 
 
+def test_the_mean_of_a_whole_training_or_so_far_is_told_where_no_record_has_a_time() -> None:
+    records = "".join(f"{{'loss': 2.5, 'epoch': 0.{each}}}\n" for each in (1, 2))
+    end = "{'train_runtime': 71.5, 'train_steps_per_second': 0.839, 'train_loss': 0.8}\n"
+    whole = alone(run_of_text(records + end), "unaccounted-time")
+    assert whole.title.startswith("A step took 1.19 s in the mean of the whole training; where")
+    swift = "{'loss': 1.5, 'train_speed(iter/s)': 0.25, 'epoch': 0.16, 'global_step': 15}\n"
+    so_far = alone(run_of_text(swift), "unaccounted-time")
+    assert so_far.title.startswith("A step took 4.00 s in the mean so far; where that goes is")
+    assert so_far.summary.startswith("No single step has a time")
+
+
 def test_seconds_of_printed_steps_are_not_mixed_with_sums_of_timers() -> None:
     """DeepSpeed states throughput every tenth step, timers every step: only the first is whole."""
     rows = steps(30, WELL, None)

@@ -1,0 +1,58 @@
+"""How long a step took in the mean of all that a source states a rate of."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import pandas as pd
+
+from dsprof.run.bars import steps_meant
+from dsprof.units import format_seconds
+
+_ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
+_SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
+
+#: ms-swift's words for the mean since the start, and whether they mean steps of a second.
+_SPEEDS: Final = {"train_speed(iter/s)": True, "train_speed(s/it)": False}
+
+
+def mean_step(events: pd.DataFrame) -> str | None:
+    """The mean duration of a step over a whole training, from its last record; None if unknown."""
+    told = [
+        events.loc[events["name"] == name, column].dropna()
+        for name, column in [("train_steps_per_second", "value"), ("train_runtime", "seconds")]
+    ]
+    if any(rows.empty for rows in told):
+        return None
+    rate, seconds = (float(rows.iloc[-1]) for rows in told)
+    if not (math.isfinite(rate) and seconds > 0):  # one that resumed behind its end took none
+        return None
+    many = _steps_in(rate, seconds, steps_meant(events))
+    if many is None:
+        return None
+    took = format_seconds(seconds / many)
+    return f"A step took {took} in the mean of the whole training"
+
+
+def mean_so_far(events: pd.DataFrame) -> str | None:
+    """The same since the start, as ms-swift's records state it: its first versions tell no more."""
+    speeds = events[events["name"].isin(_SPEEDS) & (events["value"] > 0)]
+    if speeds.empty:
+        return None
+    name, value = speeds["name"].iloc[-1], float(speeds["value"].iloc[-1])
+    took = format_seconds(1 / value if _SPEEDS[name] else value)
+    return f"A step took {took} in the mean so far"
+
+
+def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
+    """How many steps a training had, from its rate, which has three decimals: the planned number if
+    it fits, or the only whole number that fits; None if the rate is too imprecise.
+    """
+    least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
+    fit = [many for many in meant if least <= many <= most and many >= 1]
+    if len(fit) == 1:
+        return fit[0]
+    if 1 <= math.ceil(least) == math.floor(most):
+        return float(math.floor(most))
+    return rate * seconds if rate >= _SURE * _ROUNDED else None
