@@ -242,8 +242,11 @@ def _pairs(table: dict[str, Any], where: str, *, timers: bool) -> Pairs | None:
         default=default,
         keys=dict(keys),
         timers=timers,
+        literals=bool(content.pop("literals", False)),
     )
     _nothing_left(content, where)
+    if pairs.literals and (pairs.separator != b"," or pairs.end not in {b")", b"]", b"}"}):
+        raise GrammarError("literals stand between commas and end at a bracket", where)
     return pairs
 
 

@@ -62,6 +62,7 @@ class Pairs:
     default: str
     keys: dict[str, str] = field(default_factory=dict)
     timers: bool = False
+    literals: bool = False  # values are Python's: separators in their quotes and brackets are none
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from dsprof.grammar import Pairs, Pattern
-from dsprof.logs import wrappers
+from dsprof.logs import literals, wrappers
 from dsprof.logs.pairs import end_of_pairs
 from dsprof.logs.torn import whole_pairs
 
@@ -26,6 +26,11 @@ def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -
     """The text of a record's pairs and where it ends; another record may follow on the line,
     unless it is alone there."""
     limit = min(high, start + _LONGEST_RECORD)
+    if pairs.literals:
+        stop = literals.closing(piece, start, limit)
+        if stop < 0:  # the last one may go on
+            return whole_pairs(piece[start:limit], pairs), limit
+        return piece[start:stop], stop
     if pairs.end:
         stop = piece.find(pairs.end, start, limit)
         stop = stop if stop >= 0 else limit
@@ -36,6 +41,11 @@ def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -
     body = body[: wrappers.header_start(body, 0, len(body))]
     body = body[: end_of_pairs(body, pairs)]
     return body, start + len(body)
+
+
+def closes(piece: bytes, start: int, high: int) -> bool:
+    """Whether literals that begin at `start` end before `high`."""
+    return literals.closing(piece, start, min(high, start + _LONGEST_RECORD)) >= 0
 
 
 def bodies_of(
@@ -50,7 +60,8 @@ def bodies_of(
 
 def whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
     """What is whole of pairs that may have lost their end."""
-    return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
+    is_whole = pairs.literals or (pairs.end and behind.startswith(pairs.end))
+    return body if is_whole else whole_pairs(body, pairs)
 
 
 def tells(body: bytes, pattern: Pattern) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.grammar import Pairs
-from dsprof.logs import arrow
+from dsprof.logs import arrow, literals
 
 _TRIM: Final = b" \t'\""
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
@@ -52,7 +52,8 @@ def pairs_of(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     if b"**" in text:  # what somebody made bold before asking about it
         bodies = [body.replace(b"**", b"") for body in bodies]
         text = b"\n".join([*bodies, b""])
-    if len(bodies) >= _FEW and len(pairs.separator) == 1 and len(pairs.assign) == 1:
+    is_plain = len(pairs.separator) == 1 == len(pairs.assign) and not pairs.literals
+    if len(bodies) >= _FEW and is_plain:
         return _bulk(text, bodies, pairs)
     return _strict(range(len(bodies)), bodies, pairs)
 
@@ -63,7 +64,8 @@ def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Fo
     code: list[int] = []
     value: list[bytes] = []
     for number, body in zip(numbers, bodies, strict=True):
-        for part in body.split(pairs.separator):
+        parts = literals.split(body) if pairs.literals else body.split(pairs.separator)
+        for part in parts:
             key, text = _split(part, pairs)
             if key and text:
                 record.append(number)
@@ -73,8 +75,11 @@ def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Fo
 
 
 def _split(part: bytes, pairs: Pairs) -> tuple[bytes, bytes]:
-    """Key and value. A value may hold the assignment sign (a clock) if its key is listed, and
-    what is glued to a timer, too."""
+    """Key and value. A value may hold the assignment sign if it is a literal, or if its key is
+    listed (a clock), and what is glued to a timer, too."""
+    if pairs.literals:
+        key, _, text = part.partition(pairs.assign)
+        return key.strip(_TRIM), text.strip(_TRIM)
     key, _, text = part.rpartition(pairs.assign)
     if pairs.assign in key:
         first, _, rest = part.partition(pairs.assign)

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar, Pattern
+from dsprof.grammar import Grammar, Pairs, Pattern
 from dsprof.logs import wrappers
 from dsprof.logs.blocks import Blocks, OpenBlock
-from dsprof.logs.bodies import body_of, tells, whole_body
+from dsprof.logs.bodies import body_of, closes, tells, whole_body
 from dsprof.logs.hits import One
 from dsprof.logs.measures import Groups
 from dsprof.logs.piece import Piece
@@ -36,6 +36,7 @@ class Singly:
         self._search = search
         self._records = records
         self._blocks = blocks
+        self._unclosed = -1  # the line on which brackets stay open
 
     def read(self, piece: Piece, which: Iterable[One], found: Found) -> None:
         """Reads some of the hits that were found in a piece."""
@@ -80,7 +81,8 @@ class Singly:
             if pattern.pairs is not None:
                 starts = found[1]
                 alone = before is None and (i + 1 == len(starts) or starts[i + 1] >= high)
-                stop_at = high if alone else self._next_record(found, i + 1, text, end, high)
+                to_end = alone or self._closes(pattern.pairs, piece, end, low, high)
+                stop_at = high if to_end else self._next_record(found, i + 1, text, end, high)
                 told = self._body(pattern, piece, end, stop_at, high, alone=alone)
                 if told is None:
                     return None
@@ -122,6 +124,18 @@ class Singly:
             return None if whole is None else (p, whole, end, whole != groups)
         found = self._rejoined(self._search.of_needle[needle], piece.text, start, high)
         return None if found is None else (*found, high, False)
+
+    def _closes(self, pairs: Pairs, piece: Piece, start: int, low: int, high: int) -> bool:
+        """Whether literals end on their line: whatever looks like a record before that is theirs.
+        Behind one that does not end none is asked, or a line of many takes the square of its time.
+        """
+        line = piece.offset + low
+        if not pairs.literals or line == self._unclosed:
+            return False
+        if closes(piece.text, start, high):
+            return True
+        self._unclosed = line
+        return False
 
     def _body(
         self, pattern: Pattern, piece: Piece, start: int, stop: int, high: int, *, alone: bool

@@ -60,6 +60,7 @@ def test_a_value_of_a_wrong_type_is_a_fault_of_the_file_and_no_bug(
         ("[[sample]]", "has no line"),
         (PATTERN + 'needle = "loss"\nrows = [{ kind = "metric" }]', "needs a kind and a name"),
         (ROW.replace("{loss}", "{loss} km"), "unit 'km' in '{loss} km' is unknown"),
+        (PATTERN + 'needle = "loss"\npairs = { literals = true }', "between commas"),
         ("[[sampel]]", "unknown key 'sampel'"),
         ("a = [", "is not valid TOML"),
     ],
