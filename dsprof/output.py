@@ -19,6 +19,7 @@ from dsprof.errors import DsprofError
 TRACEBACK: Final = "DSPROF_TRACEBACK"  #: environment variable; 1 shows the traceback of a bug
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SAID: Final = 200  #: characters of an unexpected error
 
 #: Replacements for terminals without Unicode, one character for one, so that columns stay aligned;
 #: `±` stands in no column.
@@ -115,7 +116,8 @@ def _bug(kind: type[BaseException], error: BaseException, trace: TracebackType |
         return
     place = traceback.extract_tb(trace)[-1] if trace else None
     where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
-    said = " ".join(f"{kind.__name__}: {error}".split())[:200]
+    said = " ".join(f"{kind.__name__}: {error}".split())
+    said = said if len(said) <= _SAID else f"{said[: _SAID - 1]}…"
     tell(
         f"dsprof: bug: {said}{where} (please report it with the log's lines that cause it; "
         f"{TRACEBACK}=1 shows the traceback)"

@@ -212,7 +212,7 @@ import sys
 from dsprof.cli import app, main
 @app.command()
 def mistaken():
-    raise KeyError("a planted\\nmistake")
+    raise KeyError("a planted\\nmistake" + " and more" * 40)
 sys.argv = ["dsprof", "mistaken"]
 main()
 """
@@ -223,7 +223,7 @@ def test_a_bug_asks_for_a_report_in_one_line_and_shows_the_traceback_if_asked() 
     plain = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert plain.returncode == 1
     assert plain.stderr.startswith("dsprof: bug: KeyError: 'a planted")
-    assert "report it" in plain.stderr
+    assert "… at <string>:6 (please report it" in plain.stderr
     assert "DSPROF_TRACEBACK=1" in plain.stderr
     assert plain.stderr.count("\n") == 1
     unasked = os.environ | {"DSPROF_TRACEBACK": "0"}

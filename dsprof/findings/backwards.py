@@ -14,6 +14,7 @@ from dsprof.events import Class
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
 from dsprof.findings.thresholds import WAITING_EXPLAINS
+from dsprof.units import format_count
 
 _NONE: Final = pd.MultiIndex.from_arrays([[], []], names=["step", "rank"])
 
@@ -42,12 +43,13 @@ def more_backwards(facts: Facts, late: Straggler) -> Cause | None:
     if len(mean) == 2:
         beside = f", rank {int(mean.index[~own][0])}"
     return Cause(
-        f"For one update {late.who} {makes} {mine:,.3g} backwards{beside} {others:,.3g}.",
+        f"For one update {late.who} {makes} {format_count(mine)} backwards{beside} "
+        f"{format_count(others)}.",
         (
             Advice(
                 f"micro-batches of {late.who}",
-                f"{mine:,.3g}",
-                f"as many as the others, {others:,.3g}",
+                format_count(mine),
+                f"as many as the others, {format_count(others)}",
                 "each rank waits for the one that has most of them",
             ),
         ),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from dsprof.findings.failures.quotes import quoted
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
 from dsprof.text.words import PROBLEM, count_of, plain, printable
 from dsprof.units import (
@@ -28,6 +29,7 @@ _RANKS: Final = 8
 _HOST: Final = 16  # cells of a host's name
 _CALLS: Final = 6
 _PROBLEMS: Final = 5
+_SAID: Final = 200  # characters of what a problem says
 
 
 def document(picture: Picture) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _ranks(rows: list[RankRow]) -> Iterator[str]:
     host = min(_HOST, max((len(row.host) for row in rows), default=0))
     for row in rows:
         who = f"rank {row.rank:<{number},}"
-        where = f"{row.host:{host}.{host}}"
+        where = f"{quoted(row.host, host):{host}}"
         yield "  ".join(part for part in (who, where, f"{row.state:7}", *_facts_of(row)) if part)
 
 
@@ -199,4 +201,4 @@ def _problems(picture: Picture) -> Iterator[str]:
     for row in picture.problems[-_PROBLEMS:]:
         who = "" if row.rank is None else f"rank {row.rank} "
         where = f"  {row.source}:{row.line}" if row.source and row.line else ""
-        yield f"{who}{PROBLEM.get(row.kind, row.kind)}: {row.text[:200]}{where}"
+        yield f"{who}{PROBLEM.get(row.kind, row.kind)}: {quoted(row.text, _SAID)}{where}"

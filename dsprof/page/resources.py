@@ -106,7 +106,8 @@ def _draw_limit(figure: Figure, limit: float) -> None:
         ends = place | {"x0": 0, "x1": 1, "y0": limit, "y1": limit}
         line = {"color": quiet["color"], "width": 1, "dash": "dash"}
         layout["shapes"].append({"type": "line", **ends, "line": line})
-        words = {"text": f"all of one GPU: {limit:,.4g} GiB", "showarrow": False, "font": quiet}
+        said = f"all of one GPU: {format_bytes(limit * _GIB)}"
+        words = {"text": said, "showarrow": False, "font": quiet}
         corner = {"x": 1, "xanchor": "right", "y": limit, "yanchor": "top"}
         layout["annotations"].append(place | corner | words)
 

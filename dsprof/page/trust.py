@@ -8,6 +8,7 @@ import pandas as pd
 
 from dsprof.charts import SYMBOL, first_cause, on_time, problem_line
 from dsprof.events import GRAVITY
+from dsprof.findings.failures.quotes import quoted
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
@@ -65,7 +66,7 @@ def _first_cause(problems: pd.DataFrame) -> Words:
         launches = problems["segment"].fillna(0).astype(int)
         where = f" of launch {launches.iloc[at] + 1}" if len(launches.unique()) > 1 else ""
         where += f" on rank {int(first['rank']):,}" if words.known(first["rank"]) else ""
-        said = str(first["text"])[:120] if words.known(first["text"]) else "no message of its own"
+        said = quoted(first["text"], 120) if words.known(first["text"]) else "no message of its own"
         place = Place.of(str(first["source"]), first["line"])
         line = f"line {place.line:,}" if place else "a line"
         return [f"First cause{where}: {_name(first['kind'])}: {said}, ", Cell(line, place), "."]
@@ -117,7 +118,7 @@ def _problem(alike: pd.DataFrame, *, many: bool) -> list[Cell]:
         Cell(f"{len(alike):,}", among=lines),
         Cell(words.ranges(ranks) if ranks else "–"),
         Cell(_when(alike, many=many) or "–"),
-        Cell(said[:400], Place.of(str(row["source"]), row["line"])),
+        Cell(quoted(said, 400), Place.of(str(row["source"]), row["line"])),
     ]
 
 

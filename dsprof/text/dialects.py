@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dsprof import grammar as grammars
+from dsprof.findings.failures.quotes import quoted
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Coverage
 from dsprof.logs.samples import Shown, covered, faults, read_sample, strangers
@@ -78,7 +79,7 @@ def verdict(found: list[str]) -> RenderableType:
 
 
 def _of_sample(sample: Sample, told: Shown, grammar: Grammar) -> Iterator[str]:
-    line = plain(sample.text.decode("utf-8", "replace"))[:_LINE]
+    line = quoted(plain(sample.text.decode("utf-8", "replace")), _LINE)
     for fault in faults(sample, told):
         yield f'{sample.file}: sample "{line}" {fault}'
     for pattern in sorted(strangers(sample, told, grammar)):

@@ -47,6 +47,11 @@ def test_a_rank_that_makes_more_backwards_for_an_update_has_more_work_and_no_slo
     assert advice.to == "as many as the others, 2"
 
 
+def test_a_mean_of_backwards_is_written_as_all_numbers_are(tmp_path: Path) -> None:
+    found = one(accumulated(tmp_path, (2, 3), often=1), "straggler-rank")
+    assert found.summary.endswith("For one update rank 1 makes 3.10 backwards, rank 0 2.10.")
+
+
 def test_a_rank_that_makes_as_many_backwards_is_looked_for_on_its_node(tmp_path: Path) -> None:
     found = one(accumulated(tmp_path, (2, 2), late=15), "straggler-rank")
     assert "backwards" not in found.summary

@@ -6,13 +6,14 @@ import gzip
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.live import headless
-from dsprof.live.picture import Picture
+from dsprof.live.picture import Picture, RankRow, RankTable
 from dsprof.live.text import document, lines
 from dsprof.live.watch import Watch
 from dsprof.run import load
@@ -183,3 +184,19 @@ def test_what_is_said_of_ranks_takes_no_more_room_than_they_need(
     ranks = capsys.readouterr().out.partition("\nRanks\n")[2].splitlines()
     assert ranks[1] == "  rank 2  node-0  running  step 30  late by +60.0 ms, waits 20.0 ms"
     assert ranks[2].startswith("  rank 0  node-0  running  step 30  late by 0 s, ")
+
+
+def test_what_there_is_no_room_for_is_marked_as_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    end = f"ValueError: {'many words ' * 40}and the last\n"
+    path.write_bytes(b"[rank0]: Traceback (most recent call last):\n[rank0]: " + end.encode())
+    problems = " ".join(lines(picture_of(path))).partition("Problems ")[2]
+    assert " words… " in re.sub(" +", " ", problems)
+    assert "last" not in problems
+    rows = [
+        RankRow(0, "worker-17.cluster.example", "running", 5, *(1.0, (), 0.0, 0.0, None)),
+        RankRow(1, "worker-17", "running", 5, *(1.0, (), 0.0, 0.0, None)),
+    ]
+    said = "\n".join(lines(replace(picture_of(path), ranks=RankTable(rows=tuple(rows)))))
+    assert "rank 0  worker-17.clust…  running" in said
+    assert "rank 1  worker-17         running" in said

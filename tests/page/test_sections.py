@@ -247,6 +247,16 @@ def test_of_several_launches_that_failed_the_first_cause_is_that_of_the_last() -
     assert mark["x"] == 90
 
 
+def test_what_a_long_message_says_is_marked_as_cut() -> None:
+    text = f"KeyError: {'many words ' * 40}and the last"
+    told = {"kind": "problem", "name": "exception", "text": text, "line": 50}
+    run = with_rows(made(3), told)
+    run.__dict__["problems"] = run.problems.assign(root_cause=True)
+    section = problem_section(run)
+    assert str(section.words).endswith(" many words…, line 50.")
+    assert section.tables[0].rows[0][-1].text.endswith(" many…")
+
+
 def test_one_accumulation_step_is_one() -> None:
     config = {"kind": "config", "name": "gradient_accumulation_steps"}
     for value, words_ in ((1, "1 accumulation step"), (4, "4 accumulation steps")):
