@@ -6,7 +6,7 @@ from typing import Final
 
 from dsprof.findings.advice import change
 from dsprof.findings.evaluations import training_step
-from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.evidence import largest, longest_of, row_evidence
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
@@ -41,8 +41,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             severity=severity,
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
             summary=f"{len(found):,} save{'s' * (len(found) != 1)} took {format_seconds(total)} in "
-            f"{made:,} step{'s' * (made != 1)}, the longest "
-            f"{format_seconds(float(longest['seconds']))}: as if each step took "
+            f"{made:,} step{'s' * (made != 1)}{longest_of(found, 'seconds')}: as if each step took "
             f"{format_seconds(cost)} longer."
             + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
             + (_INFERRED if longest["inferred"] else ""),

@@ -15,7 +15,7 @@ from dsprof.analysis.rates import seconds_apart
 from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.events import Kind
 from dsprof.findings.anew import compiles
-from dsprof.findings.evidence import largest, phase_evidence, row_evidence
+from dsprof.findings.evidence import largest, longest_of, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding, less_sure
 from dsprof.findings.saves import mean_of, of_each, saving, steps_made, without_saving
@@ -64,7 +64,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             severity=severity,
             title=f"Evaluating takes {format_share(share)} of the training time",
             summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(took)} "
-            f"{found.among}, the longest {format_seconds(float(longest['took']))}"
+            f"{found.among}{longest_of(found.rows, 'took')}"
             + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
             + ". Training waits meanwhile."
             + (f" Of it, {format_seconds(held)} lie in the steps after them." if held else ""),

@@ -69,6 +69,12 @@ def largest(rows: pd.DataFrame, column: str) -> pd.Series[Any]:
     return rows.iloc[int(len(values) - 1 - values[::-1].argmax())]
 
 
+def longest_of(rows: pd.DataFrame, column: str) -> str:
+    """`, the longest 5.00 s` of several durations."""
+    seconds = float(largest(rows, column)[column])
+    return f", the longest {format_seconds(seconds)}" if len(rows) > 1 else ""
+
+
 def whole(value: Any) -> int | None:
     return None if pd.isna(value) else int(value)
 

@@ -39,6 +39,15 @@ def test_saving_checkpoints_is_charged_to_the_steps_between() -> None:
     assert found.evidence[0].text == "save: 3.00 s"
 
 
+def test_of_a_single_save_none_is_called_the_longest() -> None:
+    marks = [
+        metric("checkpoint_begin", 10, None, text="global_step10", at=at(10)),
+        metric("checkpoint_ready", 10, None, text="global_step10", at=at(15)),
+    ]
+    found = one(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+    assert found.summary.startswith("1 save took 5.00 s in 20 steps: as if each step took 250 ms")
+
+
 def saving_by_the_clock(every: int, took: float, count: int = 40) -> list[Row]:
     """Steps of 1 s that only time stamps tell, and lines that begin and end a save after some."""
     rows, clock = [], 0.0

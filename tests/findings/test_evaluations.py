@@ -93,6 +93,7 @@ def test_without_a_bar_evaluations_are_set_beside_the_steps() -> None:
     run = run_of([*timed[:half], evaluation, *timed[half:]], world_size=2)
     found = alone(run, RULE)
     assert found.share == pytest.approx(0.5 / 1.5)
+    assert found.summary.startswith("1 evaluation took 10.0 s in 20 steps: as if ")
 
 
 def test_an_evaluation_that_megatron_times_is_no_part_of_a_step() -> None:
