@@ -37,6 +37,7 @@ from dsprof.findings.waiting import (
     transfer_is_cheap,
     waited_for_late,
     waiting_in,
+    who_waits,
 )
 from dsprof.units import format_seconds, format_share
 
@@ -134,12 +135,14 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         return []
     cheap = transfer_is_cheap(waiting)
     cause = "other stages are slower" if cheap else "slower stages or slow transfers between them"
+    who = who_waits(facts, waiting)
+    wait = "wait for each other" if who == "stages" else "waits for other stages"
     return [
         Finding(
             rule="pipeline-imbalance",
             severity=severity,
-            title=f"{headline(facts, waiting)}; {format_share(excess / total)} of the waiting "
-            f"is more than the bubble explains: {cause}",
+            title=f"{who[0].upper()}{who[1:]} {wait} for {format_share(facts.share(total) or 0.0)} "
+            f"of a step, {format_share(excess / total)} of that beyond the bubble: {cause}",
             summary=" ".join(sentences(facts, waiting, cheap, ideal))
             + " Medium confidence: only one stage is seen.",
             share=facts.share(excess),

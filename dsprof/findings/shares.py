@@ -89,8 +89,8 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 #: Where what ranks wait for each other's input is worth a sentence: as a share of their own.
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
-_STAGES: Final = " For {{}} more a step, the other stages wait for that of stage {}."
-_STAGES_ALIKE: Final = " For {} more a step, stages wait for each other's."
+_STAGES: Final = " For {{}} more a step, the other stages wait for the input of stage {}."
+_STAGES_ALIKE: Final = " For {} more a step, stages wait for the input of others."
 _HIDDEN: Final = " {} of it cost nothing: a slower stage works longer anyway."
 _READY: Final = "batches were always ready"
 

@@ -18,7 +18,7 @@ from dsprof.findings.late_stage import late_stage, waited_for_late_stage
 from dsprof.findings.stages import alike, by_rank, by_stage, each_way
 from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
 from dsprof.findings.untimed import source_word
-from dsprof.units import format_ranks, format_seconds, format_share
+from dsprof.units import format_ranks, format_seconds, format_share, listed
 
 NO_PIPELINE: Final = "no pipeline timers in this run"
 
@@ -107,18 +107,20 @@ def sure(cheap: bool | None) -> Confidence:
 
 
 def headline(facts: Facts, waiting: pd.DataFrame) -> str:
-    """How much of a step moves data, and how much of that is waiting for what."""
-    moving = float(waiting["seconds"].sum()) + (facts.seconds_of("communication") or 0.0)
+    """How much of a step moves data, and how much of that is the longest waiting."""
+    moving = _moving(facts, waiting)
+    what, share = _parts(facts, waiting)[0]
     return (
         f"{format_share(facts.share(moving) or 0.0)} of a step is communication, and "
-        f"{_shares_of(facts, waiting, moving)}"
+        f"{format_share(share)} of that is {who_waits(facts, waiting)} {what}"
     )
 
 
 def sentences(
     facts: Facts, waiting: pd.DataFrame, cheap: bool | None, ideal: float | None
 ) -> list[str]:
-    """What is known of the waiting: its longest phase, collectives beside it, transfer, bubble.
+    """What is known of the waiting: its longest phase, its parts, collectives beside it, transfer,
+    bubble.
 
     Args:
         cheap: see `transfer_is_cheap`.
@@ -131,7 +133,8 @@ def sentences(
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
         f"({facts.windows})."
     )
-    found = [longest, _collectives(facts, waiting, late), *_for_late(facts)]
+    found = [longest, *_divided(facts, waiting)]
+    found += [_collectives(facts, waiting, late), *_for_late(facts)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
@@ -155,7 +158,8 @@ def _is_first_stage(waiting: pd.DataFrame) -> bool:
     )
 
 
-def _stage(facts: Facts, waiting: pd.DataFrame) -> str:
+def who_waits(facts: Facts, waiting: pd.DataFrame) -> str:
+    """Who waits: the only stage that is seen, or all of them."""
     if _is_first_stage(waiting):
         return "stage 0"
     return "the stage that prints" if by_rank(facts, Class.COMPUTE) is None else "stages"
@@ -169,8 +173,21 @@ _FOR: Final = {
 }
 
 
-def _shares_of(facts: Facts, waiting: pd.DataFrame, whole: float) -> str:
-    """`94 % of that is stage 0 waiting for gradients`, and what else is no small part."""
+def _moving(facts: Facts, waiting: pd.DataFrame) -> float:
+    return float(waiting["seconds"].sum()) + (facts.seconds_of("communication") or 0.0)
+
+
+def _divided(facts: Facts, waiting: pd.DataFrame) -> list[str]:
+    """What the communication is, where more than one part of it is worth naming."""
+    parts = [f"{format_share(share)} is {what}" for what, share in _parts(facts, waiting)]
+    moving = format_seconds(_moving(facts, waiting))
+    return [f"Of {moving} of communication, {listed(parts)}."] if len(parts) > 1 else []
+
+
+def _parts(facts: Facts, waiting: pd.DataFrame) -> list[tuple[str, float]]:
+    """What is waited for, with its share of the communication: the largest part, and what else is
+    no small one."""
+    whole = _moving(facts, waiting)
     left, parts = waiting, {"waiting in collectives for the last one": in_collectives(facts)}
     for what, words in _FOR.items():
         mine = left.index.str.contains(words)
@@ -178,10 +195,7 @@ def _shares_of(facts: Facts, waiting: pd.DataFrame, whole: float) -> str:
         left = left[~mine]
     said = sorted(parts.items(), key=lambda part: -part[1])
     most, *others = [(what, part / whole) for what, part in said]
-    found = f"{format_share(most[1])} of that is {_stage(facts, waiting)} {most[0]}"
-    for what, share in others:
-        found += f", {format_share(share)} {what}" if share >= WORTH_NAMING else ""
-    return found
+    return [most, *(part for part in others if part[1] >= WORTH_NAMING)]
 
 
 def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:

@@ -73,7 +73,10 @@ def test_what_the_bubble_does_not_explain_is_an_imbalance_of_its_own() -> None:
     found = one(run, "pipeline-imbalance")
     assert found.seconds_per_step == pytest.approx(0.7)
     assert found.share == pytest.approx(0.35)
-    assert "other stages are slower" in found.title
+    assert found.title == (
+        "Stage 0 waits for other stages for 40 % of a step, 88 % of that beyond the bubble: "
+        "other stages are slower"
+    )
     assert "pipeline-bubble" not in rules(run)  # 0.1 of 2.0 s is below its threshold
 
 
@@ -98,7 +101,11 @@ def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
     """0.45 of 0.9 s go into sending, 0.35 into waiting for gradients."""
     both = STAGE_0 | {"pipe_send_output": 0.45, "pipe_recv_grad": 0.35}
     found = one(run_of(steps(3, both, 2.0)), "pipeline-bubble")
-    assert "50 % of that is stage 0 sending results on, 39 % waiting for gradients: " in found.title
+    assert "50 % of that is stage 0 sending results on: " in found.title
+    assert (
+        "Of 900 ms of communication, 50 % is sending results on and 39 % is waiting for gradients."
+        in found.summary
+    )
 
 
 def test_with_many_micro_batches_twice_as_many_still_halve_the_bubble() -> None:
@@ -227,8 +234,12 @@ def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() ->
     found = one(run, "pipeline-bubble")
     assert found.seconds_per_step == pytest.approx(0.8)
     assert found.title.startswith(
-        "51 % of a step is communication, and 49 % of that is stages waiting for gradients, 30 % "
-        "waiting in collectives for the last one, 18 % waiting for activations: a pipeline bubble"
+        "51 % of a step is communication, and 49 % of that is stages waiting for gradients: "
+        "a pipeline bubble"
+    )
+    assert (
+        "49 % is waiting for gradients, 30 % is waiting in collectives for the last one and 18 % "
+        "is waiting for activations." in found.summary
     )
     assert "Collectives take 270 ms, of which 250 ms is waiting for the stage that comes last" in (
         found.summary
@@ -265,9 +276,14 @@ def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> N
     found = one(run_of(rows, world_size=3, **shape), "data-bound")
     assert found.title == "24 % of a step is waiting for input data of stage 0"
     assert found.seconds_per_step == pytest.approx(0.49)
-    assert "more a step, the other stages wait for that of stage 0." in found.summary
+    assert "more a step, the other stages wait for the input of stage 0." in found.summary
     alike = [row | {"seconds": 0.5} if row["name"] == "data" else row for row in rows]
     assert "of stage" not in one(run_of(alike, world_size=3, **shape), "data-bound").title
+
+
+def test_input_of_stages_alike_costs_each_of_them_what_the_others_wait_for(tmp_path: Path) -> None:
+    found = one(pipeline(tmp_path, (0, 0), micro_batches=2, loads=(8, 8)), "data-bound")
+    assert found.summary.endswith(" For 4.00 ms more a step, stages wait for the input of others.")
 
 
 @pytest.mark.parametrize(("slow", "micro_batches"), [(0, 2), (1, 2), (0, 8), (1, 8), (0, 1)])
