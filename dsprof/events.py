@@ -113,6 +113,7 @@ METRICS: Final = {
     "tflops": "TFLOP/s of one GPU",
     "tflops_mean": "the same, a mean since the job began",
     "exited_well": "a process that ended with exit code 0 (its id)",
+    "tests_over": "pytest says that it has run its tests, as its last word",
     "resumed_at": "optimizer steps done by earlier launches, as the one that goes on says",
     "left_out": "somebody left out lines of the log here (the mark for it)",
     "training_over": "a trainer says that it has trained as much as it was asked to (why)",

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
     """Exceptions that Python only printed, builds that something else took the place of, pods that
-    found a node later, and what came when all had ended well.
+    found a node later, time limits of tests, and what came when all had ended well.
 
     Args:
         events: tidy events.
@@ -32,8 +32,9 @@ def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
     """
     printed, behind = _only_printed(events, rows), _behind_success(events, rows)
     over = _behind_training(events, rows)
-    waited = _scheduled_later(events, rows)
-    found: Flags = (printed | behind | over | waited | _replaced(rows)).to_numpy(bool)
+    waited = _before(events, rows, "not-scheduled", "pod_scheduled")
+    tested = _before(events, rows, "overdue", "tests_over")
+    found: Flags = (printed | behind | over | waited | tested | _replaced(rows)).to_numpy(bool)
     return found
 
 
@@ -50,12 +51,13 @@ def _replaced(rows: pd.DataFrame) -> pd.Series[bool]:
     return found.astype(bool)
 
 
-def _scheduled_later(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """Pods that no node could take before the source says that one did."""
+def _before(events: pd.DataFrame, rows: pd.DataFrame, kind: str, end: str) -> pd.Series[bool]:
+    """Problems of a kind in front of a line of their source that shows what became of them: a pod
+    that no node could take found one, tests went on behind a time limit of theirs."""
     found = pd.Series(data=False, index=rows.index)
-    if not (waits := rows["kind"].eq("not-scheduled")).any():
+    if not (waits := rows["kind"].eq(kind)).any():
         return found
-    told = where(events[["source", "line"]], among(events["name"], ["pod_scheduled"]))
+    told = where(events[["source", "line"]], among(events["name"], [end]))
     last = told.groupby("source", observed=True)["line"].max().to_dict()
     ends = rows["source"].astype("object").map(last).astype("float64")
     return (waits & rows["line"].lt(ends)).fillna(value=False).astype(bool)

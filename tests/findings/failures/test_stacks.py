@@ -91,6 +91,16 @@ def test_a_time_limit_that_training_goes_on_behind_ended_nothing() -> None:
     assert "ran out after step 4" in found.title
 
 
+@pytest.mark.parametrize("result", ["3 passed in 12.31s", "1 failed, 2 passed in 12.31s"])
+@pytest.mark.parametrize("rule", ["", "=" * 24])
+def test_a_time_limit_of_tests_that_are_over_ended_nothing(result: str, rule: str) -> None:
+    stacks = [_LIMIT, *_outside(2), _LIMIT, *_in_call(4)]
+    over = f"{rule} {result} {rule}".strip() + "\n"
+    found = findings_of(run_of_text(*stacks, "PASSED\n", over))
+    assert "hang" not in [one.rule for one in found]
+    assert alone(run_of_text(over, *stacks), "hang").severity == "critical"
+
+
 def test_an_exit_code_behind_it_is_how_that_process_ended() -> None:
     code = "[2026-03-04 09:12:33,073] [ERROR] [launch.py:325:sigkill_handler] ['python3', '-u', "
     ended = f"{code}'main.py'] exits with return code = 1\n"
