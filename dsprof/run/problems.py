@@ -134,6 +134,7 @@ _ONE_LINE: Final = ("oom", "host-oom", "shm-full", "port-in-use", "overflow-limi
 _OF_DEVICE: Final = (
     r"^(?:RuntimeError|AcceleratorError): (?:(?:CUDA|HIP) error: |cuda runtime error)"
 )
+_OF_NCCL: Final = r"^(?:RuntimeError|(?:torch\.distributed\.)?DistBackendError): NCCL error in: "
 _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the end of a quotation
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
 _CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
@@ -240,7 +241,7 @@ def _quoted(rows: pd.DataFrame) -> Flags:
     text = rows["text"].fillna("").astype("str")
     closed = text.str.count(_CLOSES) > text.str.count(_OPENS)
     listed = text.str.contains(_ONLY_NAMED)
-    one_line = rows["kind"].isin(_ONE_LINE) | text.str.contains(_OF_DEVICE)
+    one_line = rows["kind"].isin(_ONE_LINE) | text.str.contains(f"{_OF_DEVICE}|{_OF_NCCL}")
     return (one_line & (closed | listed)).to_numpy(dtype=bool)
 
 

@@ -110,6 +110,24 @@ def test_an_error_of_the_gpu_is_read_anywhere_though_others_count_at_the_beginni
     assert causes(*rest, f"[rank3]: {error}") == [("exception", error)]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:275, remote error",
+    ],
+)
+def test_an_error_that_has_no_traceback_ended_a_job_unless_that_went_on(error: str) -> None:
+    steps = [f"{{'loss': 2.5, 'epoch': 0.{step}, 'step': {step}}}" for step in range(1, 7)]
+    assert len(causes(*steps, error)) == 1
+    assert causes(*steps[:4], error, *steps[4:]) == []
+    assert causes(*steps, f"Tests mention '{error}'") == []
+    ended = "[2026-11-21 05:52:22,114] [INFO] [launch.py:351:main] Process 31 exits successfully."
+    assert causes(*steps, error, ended) == []
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1"])
 def test_an_address_that_every_host_has_names_no_host(address: str) -> None:
     died = "A worker died or was killed while executing a task by an unexpected system error. "
