@@ -18,6 +18,7 @@ from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
 from dsprof.findings.saves import saving_in_mean
+from dsprof.findings.single_step import in_a_single_step
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.stepless import no_steps
 from dsprof.findings.thresholds import (
@@ -101,8 +102,8 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
 
     Excluded are what memory_breakdown itself takes (`host-sync`), saves of known duration
     (`checkpoint-stall`) and generating (`generation-bound`). The `late` seconds that `late_ones`
-    are late by belong to `straggler-rank`, which has the advice: if the rest is small, this is only
-    a note.
+    are late by belong to `straggler-rank`, which has the advice, and what a single one of few steps
+    holds may never come again: if the rest is small, this is only a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
@@ -121,7 +122,9 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
     within = inside / seconds
     beside = within <= 1 - WORTH_NAMING
     late = min(late, seconds - inside)
-    rest = grade(facts.share(seconds - late) or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
+    single = None if named else in_a_single_step(facts, seconds)
+    judged = seconds - max(late, single.seconds if single else 0.0)
+    rest = grade(facts.share(judged) or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     seconds = _of_title(known, seconds, inside)
     if not beside:
         known = known.loc[_that_hold_it(known)]
@@ -139,13 +142,15 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
             + (_of_late_rank(late_ones, late / seconds) if of_late_rank else _lies(place, within))
-            + (whose.title if whose else ""),
+            + (whose.title if whose else "")
+            + (single.title(seconds) if single and not of_late_rank else ""),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_suspects(facts, place) if beside else "")
             + (whose.said if whose else "")
+            + (single.said if single else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,
             seconds_per_step=seconds,
