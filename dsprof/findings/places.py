@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,9 @@ _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
-_END: Final = 0.9  #: of the steps end with the phase that is named as the one before the next step
+_END: Final = (
+    0.9  #: of the steps end with the phase that is named, or of the time lies before that one
+)
 
 _UNSEEN_FORWARD: Final = (
     "a forward ran that nothing recorded: of a module inside the engine, or in compiled code"
@@ -49,7 +51,8 @@ class Place:
     """Where most of the time lies that no phase covers.
 
     Attributes:
-        before, after: names of the phases around it, one of them "" if it is not always the same.
+        before, after: names of the phases around it, one of them "" if it is not always the same,
+            both between steps that begin with one phase or another, and do not end alike.
         between_steps: whether `after` is the first one of the next step.
         share: of all such time.
         proof: the row behind the longest of the times there.
@@ -63,6 +66,9 @@ class Place:
 
     @property
     def words(self) -> str:
+        if self.between_steps and not self.after:
+            beginning = "the beginning of the next step"
+            return f"between {self.before} and {beginning}" if self.before else "between steps"
         if not self.after:
             return f"after {self.before}"
         after = f"the next {self.after}" if self._again else self.after
@@ -116,7 +122,12 @@ def place_of(
     total = float(found["seconds"].sum())
     if not total:
         return None
-    place, row = _between(found, total, inside) or _beside(found, total) or (None, None)
+    place, row = (
+        (None if inside else _between_steps(found, total))
+        or _between(found, total, inside)
+        or _beside(found, total)
+        or (None, None)
+    )
     if place is None or row is None:
         return None
     much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
@@ -134,6 +145,21 @@ def _between(found: pd.DataFrame, total: float, inside: str) -> tuple[Place, pd.
     return Place(before, after, between_steps=between_steps, share=share), longest
 
 
+def _between_steps(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None:
+    """The same of what lies before the first phases of steps, as the stages of a pipeline begin
+    with different ones; None where nearly all of it lies before one of them."""
+    first = found[found.index.get_level_values("before") == ""]
+    seconds = first["seconds"]
+    share = float(seconds.sum()) / total
+    if share < _MOST or seconds.max() >= _END * seconds.sum():
+        return None
+    return Place(_last(found), "", between_steps=True, share=share), _longest(first)
+
+
+def _longest(found: pd.DataFrame) -> pd.Series[Any]:
+    return found.nlargest(1, "longest").iloc[0]
+
+
 def _beside(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None:
     """The same of one phase before or after which most of it lies, whatever is on the other side:
     of several micro-batches one follows the step and the others a backward.
@@ -149,7 +175,7 @@ def _beside(found: pd.DataFrame, total: float) -> tuple[Place, pd.Series] | None
     if share < _MOST:
         return None
     before, after = (name, "") if side == "before" else ("", name)
-    longest = found[found.index.get_level_values(side) == name].nlargest(1, "longest").iloc[0]
+    longest = _longest(found[found.index.get_level_values(side) == name])
     return Place(before, after, between_steps=False, share=share), longest
 
 

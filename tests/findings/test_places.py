@@ -10,6 +10,7 @@ from dsprof import load
 from dsprof.findings.places import Place, place_of
 from dsprof.recording import THINNED, Writer
 from dsprof.run import Run
+from tests.findings.pipelines import pipeline
 from tests.recording.recorded import LENGTHS, MS, header, record_pauses
 
 
@@ -37,6 +38,19 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
     assert place.words == "between step and the next data"
     assert place.much == "all"
     assert "average weights" in place.hint
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_that_begin_with_different_phases_pause_in_one_place(
+    tmp_path: Path, stages: int
+) -> None:
+    place = found(pipeline(tmp_path, (20,) * stages))
+    assert place is not None
+    assert (place.words, place.much) == (
+        "between broadcast and the beginning of the next step",
+        "all",
+    )
+    assert ": 20.0 ms between broadcast and the beginning of" in place.proof[0].text
 
 
 @pytest.mark.parametrize("first", ["forward", "backward"])
