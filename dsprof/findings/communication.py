@@ -11,7 +11,7 @@ from dsprof.analysis.collectives import per_operation
 from dsprof.findings.advice import record, switched_off
 from dsprof.findings.calls import call_words
 from dsprof.findings.causes import cause_of
-from dsprof.findings.evaluations import waiting_for_evaluations
+from dsprof.findings.evaluations import meeting_in_evaluations, waiting_for_evaluations
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts
 from dsprof.findings.failures.network import network_fallback
@@ -263,6 +263,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "in small messages": small_seconds(facts),
         _GATHERING: stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),
+        "in evaluations": meeting_in_evaluations(facts),
         "of waiting for the last stage": named_in_collectives(facts),
     }
     parts[_IN_SPIKES] = max(_in_spikes(facts) - sum(parts.values()), 0.0)

@@ -131,8 +131,8 @@ def waiting_for_evaluations(facts: Facts) -> float:
 
 def _waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
     """The same of each step. What is no evaluation, because most steps hold it, a rank may be late
-    by: then its waits are of other rules."""
-    if not _is_rare(facts):
+    by: then its waits are of other rules. Where ranks meet inside, they wait there."""
+    if not _is_rare(facts) or _meeting(facts):
         return np.zeros(len(steps))
     return of_each(_waits(facts), steps)
 
@@ -148,6 +148,35 @@ def _is_rare(facts: Facts) -> bool:
     phases = facts.phases
     held = facts.steps["step"].isin(phases.loc[phases["name"] == EVALUATION, "step"])
     return facts.run.is_recording and bool(held.any() and 2 * held.sum() < len(held))
+
+
+def meeting_in_evaluations(facts: Facts) -> float:
+    """Seconds per step of collectives inside of evaluations, which `evaluation-stall` prices."""
+    found = evaluation_stall(facts)
+    return _meeting(facts) if not isinstance(found, str) and found else 0.0
+
+
+def of_training(facts: Facts, comm: pd.DataFrame) -> pd.DataFrame:
+    """Calls without those inside of evaluations that are a finding."""
+    if not meeting_in_evaluations(facts):
+        return comm
+    return where(comm, ~comm["phase"].astype("str").str.startswith(EVALUATION))
+
+
+def _meeting(facts: Facts) -> float:
+    """The same of evaluations that are told from training, whether or not they are a finding."""
+    if facts.breakdown is None or not _is_rare(facts):
+        return 0.0
+    return float(_calls(facts)["seconds"].sum())
+
+
+def _calls(facts: Facts) -> pd.DataFrame:
+    """Collectives inside, as of models that gather the parameters of each module."""
+    table = facts.phases_of("communication")
+    return table[table.index.str.endswith(_INSIDE)]
+
+
+_INSIDE: Final = f"_in_{EVALUATION}"
 
 
 def _behind(facts: Facts, steps: pd.DataFrame) -> Floats:
@@ -174,8 +203,9 @@ def _phases(facts: Facts) -> pd.DataFrame:
 def _recorded(facts: Facts) -> list[Finding]:
     """What a recording calls evaluation, forwards without a backward, is one if it comes rarely:
     in most steps it may as well be generating, or scoring."""
-    waits, is_rare = waiting_for_evaluations(facts), _is_rare(facts)
-    cost = evaluating(facts) + waits
+    waits, calls = waiting_for_evaluations(facts), _meeting(facts)
+    is_rare = _is_rare(facts)
+    cost = evaluating(facts) + waits + calls
     share = facts.share(cost) or 0.0
     severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
@@ -195,11 +225,12 @@ def _recorded(facts: Facts) -> list[Finding]:
         summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
         f"{format_seconds(facts.average or 0.0)} per step ({facts.windows})"
         + (f", {format_seconds(waits)} of it as waiting for {_LONGER}" if waits else "")
+        + (f", {format_seconds(calls)} of it in collectives" if calls else "")
         + f". {around}",
         share=share,
         seconds_per_step=cost,
         phase=EVALUATION,
-        evidence=phase_evidence(_phases(facts)),
+        evidence=phase_evidence(pd.concat([_phases(facts), _calls(facts).head(2 * bool(calls))])),
         advice=less_often(facts) if is_rare else _LARGER,
         gain=promise(cost) if is_rare else None,
     )

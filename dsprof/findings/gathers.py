@@ -8,6 +8,7 @@ from dsprof.analysis.collectives import gathers, waiting_share
 from dsprof.events import Severity
 from dsprof.findings.advice import switched_off
 from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
+from dsprof.findings.evaluations import of_training
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -74,7 +75,7 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
         fetch = fetch[fetch.index.str.endswith("fetch_wait")]
         if len(fetch):
             return float(fetch["seconds"].sum()), True
-    comm, factor = gathers(facts.held_up), facts.per_step
+    comm, factor = gathers(of_training(facts, facts.held_up)), facts.per_step
     if comm.empty or factor is None or facts.layout.zero_stage != 3:
         return None, False
     seconds = float(comm["seconds"].sum()) * factor

@@ -18,6 +18,7 @@ from dsprof.analysis.collectives import (
 )
 from dsprof.events import Severity
 from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
+from dsprof.findings.evaluations import meeting_in_evaluations, of_training
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.facts import NO_COMM, Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -53,10 +54,11 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         return "a single rank sends nothing to another" if is_alone else NO_COMM
     if factor is None or facts.step_seconds is None:
         return "the calls cannot be compared with steps: no step has a time"
+    comm = of_training(facts, comm)
     if facts.layout.zero_stage == 3 and facts.exposure_is_known:
         comm = apart_from_gathers(comm)
-        if comm.empty:
-            return []
+    if comm.empty:
+        return []
     table = per_operation(comm)
     waited = max(late_seconds(facts) / factor, _waited(facts, comm))
     total = float(table["seconds"].sum()) - waited
@@ -124,7 +126,9 @@ def _most(facts: Facts) -> float:
     ranks end unequally many steps, the mean call of a step is not that of all steps.
     """
     known = facts.seconds_of("communication") if facts.exposure_is_known else None
-    return math.inf if known is None else max(0.0, known - late_seconds(facts))
+    if known is None:
+        return math.inf
+    return max(0.0, known - late_seconds(facts) - meeting_in_evaluations(facts))
 
 
 def _fewer(facts: Facts, seconds: float, *beside: str) -> tuple[float, float]:

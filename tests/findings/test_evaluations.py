@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.run import Run
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from dsprof.text.words import cost
 from tests.findings.plants import (
     WELL,
@@ -22,6 +25,7 @@ from tests.findings.plants import (
     why,
 )
 from tests.loaded import run_of_text
+from tests.recording.recorded import MS, header
 
 RULE = "evaluation-stall"
 
@@ -251,6 +255,48 @@ def test_what_the_others_wait_for_a_rank_that_evaluates_alone_is_of_its_evaluati
     assert f"{900 * (ranks - 1) / ranks:.0f} ms of it as waiting for ranks" in found.summary
     assert silent(run, "communication-bound")
     assert silent(run, "step-spikes")
+
+
+def evaluating_together(folder: Path, *, every: int) -> Run:
+    """60 recorded steps of 90 ms on two ranks; in each n-th an evaluation of 400 ms, of which 300
+    are gathers of few bytes, as FSDP makes them for each module."""
+    for rank in range(2):
+        writer, at = Writer.create(folder, header(rank)), MS
+        forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+        evaluation = writer.name("evaluation", 0, "other")
+        gather = writer.name("all_gather_into_tensor", evaluation)
+        reduce, group = writer.name("reduce_scatter_tensor", backward), writer.name("world ranks")
+        for step in range(1, 61):
+            began = at
+            writer.span(forward, at, at + 30 * MS, step)
+            writer.collective(reduce, group, at, at + 80 * MS, 10 * MS, step, 0, 1 << 24, 1, step)
+            writer.span(backward, at + 30 * MS, at + 90 * MS, step)
+            at += 90 * MS
+            if step % every == 0:
+                for call in range(1, 21):
+                    then, number = at + call * 20 * MS - 15 * MS, 1000 + 20 * step + call
+                    writer.collective(gather, group, then, then, 15 * MS, step, 0, 4096, 1, number)
+                writer.span(evaluation, at, at + 400 * MS, step)
+                at += 400 * MS
+            writer.step(step, began, at)
+            writer.flush()
+        writer.close()
+    return load(folder)
+
+
+def test_what_ranks_gather_within_an_evaluation_is_of_the_evaluation(tmp_path: Path) -> None:
+    run = evaluating_together(tmp_path, every=10)
+    found = alone(run, RULE)
+    assert found.seconds_per_step == pytest.approx(6 * 0.4 / 59)  # the first step warms up
+    assert "30.5 ms of it in collectives" in found.summary
+    for rule in ("small-messages", "communication-bound", "step-spikes"):
+        assert silent(run, rule)
+
+
+def test_what_ranks_gather_in_forwards_of_each_step_is_communication(tmp_path: Path) -> None:
+    run = evaluating_together(tmp_path, every=1)
+    assert alone(run, RULE).seconds_per_step == pytest.approx(0.1)
+    assert alone(run, "small-messages").seconds_per_step == pytest.approx(0.3, rel=0.1)
 
 
 def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> None:
