@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
-from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
+from dsprof.analysis.trends import REPEATS, Floats, excess, spikes
 from dsprof.events import Severity
 from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterating
 from dsprof.findings.backwards import more_in_them
@@ -24,6 +24,15 @@ from dsprof.findings.growth import grown, is_of
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
+from dsprof.findings.rhythm import (
+    MOST,
+    are_first,
+    are_warm_up,
+    period_of,
+    said_of_rhythm,
+    steps_apart,
+    stretch_of,
+)
 from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
@@ -57,11 +66,11 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     severity = _severity(price)
     if severity is None:
         return []
-    if _warm_up(steps, rows):
+    if are_warm_up(steps, rows):
         severity = Severity.INFO
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
-    distance = _steps_apart(steps, _period(rows))
-    stretch = _stretch(steps, rows)
+    distance = steps_apart(steps, period_of(rows))
+    stretch = stretch_of(steps, rows)
     rhythm = f", one every {distance:,} steps," if distance else stretch and f", all {stretch},"
     computes = not late and _is_of(steps, rows, "compute")
     if computes and are_of_another(facts, steps, rows):
@@ -69,7 +78,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
-    begun = _warm_up(steps, rows) or (bool(stretch) and _are_first(steps, rows))
+    begun = are_warm_up(steps, rows) or (bool(stretch) and are_first(steps, rows))
     around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (LOOK,)
     return [
         Finding(
@@ -92,7 +101,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             + (
                 _between(facts, price)
                 if few
-                else _rhythm(distance, stretch, len(rows), compiled, begun=begun)
+                else said_of_rhythm(distance, stretch, len(rows), compiled, begun=begun)
             ),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
@@ -302,7 +311,7 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
 
 def keep_time(facts: Facts) -> bool:
     """Whether the steps that stick out keep to an interval."""
-    return _period(_sticking_out(facts)[1]) is not None
+    return period_of(_sticking_out(facts)[1]) is not None
 
 
 def are_of(facts: Facts, name: str) -> bool:
@@ -320,7 +329,7 @@ def are_most_of(facts: Facts, first: int, last: int) -> bool:
     steps = facts.series["step"]
     out = steps.iloc[_sticking_out(facts)[1]]
     within = steps.between(first, last)
-    return bool(out.between(first, last).all()) and len(out) > _MOST * int(within.sum())
+    return bool(out.between(first, last).all()) and len(out) > MOST * int(within.sum())
 
 
 @once
@@ -367,54 +376,3 @@ def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> st
     out = np.zeros(len(steps), bool)
     out[rows] = True
     return grown(facts, steps[~out], steps[out])
-
-
-def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
-    """Rows as optimizer steps: a row may be a window of several."""
-    return None if rows is None else rows * int(steps["step"].diff().median())
-
-
-def _period(rows: npt.NDArray[np.intp]) -> int | None:
-    """Of all of them, else of those behind the first rows of all, which may only warm up."""
-    behind = rows[rows != np.arange(len(rows))]
-    return period(rows) or period(behind)
-
-
-def _stretch(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
-    """Where they lie if most steps from the first to the last of them are among them."""
-    if len(rows) < REPEATS or len(rows) <= _MOST * (rows[-1] - rows[0] + 1):
-        return ""
-    first, last = (int(steps["step"].iloc[row]) for row in (rows[0], rows[-1]))
-    beginning = "at the beginning, " if _are_first(steps, rows) else ""
-    return f"{beginning}within steps {first:,} to {last:,}"
-
-
-def _are_first(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
-    """Whether they are the first steps that the job trains, not only those of an excerpt."""
-    return not rows[0] and bool(steps["step"].iloc[0] <= _FIRST)
-
-
-def _warm_up(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:
-    """Whether they are nothing but a few of the job's first steps: what these cost, a longer run
-    hardly notices."""
-    return len(rows) == rows[-1] + 1 and bool(steps["step"].iloc[rows[-1]] <= _FIRST)
-
-
-#: A step up to which it is one of the job's first ones: earlier ones may not be shown, or judged.
-_FIRST: Final = 10
-
-
-#: Part of a stretch from which on all of it is longer.
-_MOST: Final = 0.75
-
-
-def _rhythm(distance: int | None, stretch: str, many: int, compiled: int, *, begun: bool) -> str:
-    if compiled:
-        return f" In {compiled:,} of these {many:,} torch.compile compiles."
-    if begun:
-        return " They are the first ones: the longer the run, the less of it they cost."
-    if stretch:
-        return f" They lie together, {stretch}: look for what lasted that long."
-    if distance is not None:
-        return f" They come every {distance:,} steps: look for what the job does at that interval."
-    return " They come at no regular interval." if many >= REPEATS else ""
