@@ -672,3 +672,12 @@ def test_of_a_process_that_only_its_launcher_tells_of_its_own_output_is_asked_fo
         advice.setting for advice in found.advice if "--enable_each_rank_log" in advice.setting
     ]
     assert bool(asked) is advised
+
+
+def test_of_processes_that_were_all_told_to_end_the_first_one_is_not_called_the_cause() -> None:
+    told = "exits with return code = -15"
+    ended = [problem("exit", told, value=-15.0, rank=rank) for rank in (1, 0)]
+    found = alone(run_of([*steps(4, WELL), *ended], world_size=2), "rank-died")
+    assert found.title.startswith("Rank 1 was killed by SIGTERM after step 4")
+    assert "which came first is not certain, hence medium confidence" in found.summary
+    assert found.confidence == "medium"

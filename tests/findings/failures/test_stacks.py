@@ -77,6 +77,22 @@ def test_ranks_that_the_lines_name_are_named() -> None:
     assert found.ranks == (1,)
 
 
+def test_processes_in_different_collectives_are_said_to_wait_for_each_other() -> None:
+    gathers = [line.replace("in all_reduce", "in all_gather") for line in _in_call(2)]
+    found = alone(run_of_text(_LIMIT, *_in_call(4), _LIMIT, *gathers), "hang")
+    assert "They stood in different collectives, which wait for each other." in found.summary
+    assert found.ranks == ()
+
+
+def test_of_threads_that_only_help_nothing_is_said_of_where_training_stood() -> None:
+    found = alone(run_of_text(_LIMIT, *_helper(1)), "hang")
+    assert found.title.endswith("ran out")
+    assert "Where the threads stood that train, it does not show." in found.summary
+    helper = _SPIED.partition("Thread 4888")[0] + "Thread 5406" + _SPIED.partition("Thread 5406")[2]
+    helper = helper.partition("Thread 8283")[0]
+    assert "hang" not in [one.rule for one in findings_of(run_of_text(helper))]
+
+
 def test_a_process_that_was_dumped_again_counts_once() -> None:
     found = alone(run_of_text(_LIMIT, *_in_call(4), _LIMIT, *_outside(4)), "hang")
     assert found.title.endswith("ran out: 1 process stood in load_batch (data.py:14)")
