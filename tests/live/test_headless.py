@@ -13,7 +13,7 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.live import headless
-from dsprof.live.picture import Picture, RankRow, RankTable
+from dsprof.live.picture import Figures, MemoryRow, Picture, RankRow, RankTable
 from dsprof.live.text import document, lines
 from dsprof.live.watch import Watch
 from dsprof.run import load
@@ -200,3 +200,36 @@ def test_what_there_is_no_room_for_is_marked_as_left_out(tmp_path: Path) -> None
     said = "\n".join(lines(replace(picture_of(path), ranks=RankTable(rows=tuple(rows)))))
     assert "rank 0  worker-17.clust…  running" in said
     assert "rank 1  worker-17         running" in said
+
+
+def test_once_tells_whatever_figures_a_job_has(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(3)
+    figures = Figures(
+        total_steps=1000,
+        eta=3600.0,
+        seconds=2.0,
+        samples_per_second=12.0,
+        tokens_per_second=24_576.0,
+        tflops=93.4,
+        loss=2.5,
+        seconds_apart=5.0,
+    )
+    full = MemoryRow(0, "node-0", 1 << 30, None, None, None, None, None, None, None, 600.0, ())
+    picture = replace(
+        picture_of(tmp_path),
+        state="running",
+        figures=figures,
+        launches=2,
+        memory=(full,),
+        ranks=RankTable(
+            rows=(RankRow(1, "node-0", "silent", 3, None, (), None, None, "all_reduce"),)
+        ),
+    )
+    said = " ".join(" ".join(lines(picture, 400)).split())
+    assert said.startswith(
+        "running · step 3 of 1,000 · 2.00 s per step, one every 5.00 s · 12 samples/s · loss 2.5 · "
+        "ETA 1 h 00 min · 24,576 tokens/s · 93.4 TFLOP/s a GPU · 2 ranks · launch 2 "
+    )
+    assert "rank 1 node-0 silent step 3 in all_reduce" in said
+    assert "rank 0: allocated 1.00 GiB, full in 10 min 00 s" in said
+    assert "ETA" not in " ".join(lines(replace(picture, state="silent")))
