@@ -329,6 +329,23 @@ def test_throughput_is_the_current_rate_not_the_running_mean() -> None:
     assert np.isnan(only(run_of(metric("samples_per_second_mean", 5, 28.0)))["samples_per_second"])
 
 
+@pytest.mark.parametrize(
+    ("told", "rates"),
+    [([1, 2], [16.0, 16.0, np.nan]), ([1], [16.0, 75.0, 75.0]), ([], [75.0, 75.0, 75.0])],
+)
+def test_rates_of_a_framework_and_of_its_engine_are_not_mixed(
+    told: list[int], rates: list[float]
+) -> None:
+    """A log that ends within the framework's last line still has the engine's rate before it."""
+    theirs = (metric("samples_per_second", step, 16.0, pattern="megatron.x") for step in told)
+    engines = (
+        metric("samples_per_second", step, 75.0, pattern="deepspeed.throughput")
+        for step in (1, 2, 3)
+    )
+    found = run_of(*theirs, *engines).steps["samples_per_second"]
+    assert found.to_numpy(float) == pytest.approx(rates, nan_ok=True)
+
+
 def test_tokens_follow_from_what_is_known() -> None:
     gpu = run_of(config("world_size", 8), metric("tokens_per_second_gpu", 1, 100.0))
     assert only(gpu)["tokens_per_second"] == 800.0
