@@ -38,6 +38,8 @@ from dsprof.units import format_bytes, format_seconds, format_share
 
 _PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated", "device_used")
 _GROWING = ("allocated", "max_allocated", "host_used", "host_process")
+_MOST = 1.02  # of its memory a GPU can hold, by numbers that are rounded
+_OF_ANOTHER = "a peak is more than the GPU has whose memory is told: that is another one"
 _ENDS = "At that pace it ends in an out-of-memory error."
 _MAY_END = "If it goes on, it ends in an out-of-memory error: {readings} readings cannot tell."
 
@@ -48,8 +50,11 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
     rows = facts.run.memory
     gpu = rows[rows["name"].isin(_PEAKS) & rows["bytes"].notna()]
     host = rows[(rows["name"] == "host_percent") & rows["value"].notna()]
+    unknown = "the memory of a GPU is not known"
+    if limit is not None and gpu["bytes"].max() > _MOST * limit:
+        limit, unknown = None, _OF_ANOTHER
     if host.empty and (gpu.empty or not limit):
-        return "no memory line" if gpu.empty else "the memory of a GPU is not known"
+        return "no memory line" if gpu.empty else unknown
     found = [] if gpu.empty or not limit else _gpu_pressure(facts, gpu, limit)
     return found + ([] if host.empty else _host_pressure(facts, host))
 

@@ -78,6 +78,13 @@ def test_a_card_of_unknown_size_is_not_judged() -> None:
     assert why(run, "memory-pressure") == "the memory of a GPU is not known"
 
 
+def test_a_card_that_would_hold_more_than_it_has_is_not_the_one_whose_size_is_told() -> None:
+    run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=93 * GIB), CARD])
+    assert why(run, "memory-pressure") == (
+        "a peak is more than the GPU has whose memory is told: that is another one"
+    )
+
+
 def test_a_full_host_is_found_from_its_percentage() -> None:
     run = run_of([*steps(3, WELL), memory("host_percent", 3, value=95.0)])
     assert alone(run, "memory-pressure").title == "Host memory is 95 % full"
