@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from dsprof.errors import DsprofError
+from dsprof.quotes import quoted
 
 TRACEBACK: Final = "DSPROF_TRACEBACK"  #: environment variable; 1 shows the traceback of a bug
 
@@ -116,8 +117,7 @@ def _bug(kind: type[BaseException], error: BaseException, trace: TracebackType |
         return
     place = traceback.extract_tb(trace)[-1] if trace else None
     where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
-    said = " ".join(f"{kind.__name__}: {error}".split())
-    said = said if len(said) <= _SAID else f"{said[: _SAID - 1]}…"
+    said = quoted(" ".join(f"{kind.__name__}: {error}".split()), _SAID)
     tell(
         f"dsprof: bug: {said}{where} (please report it with the log's lines that cause it; "
         f"{TRACEBACK}=1 shows the traceback)"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Lowest first. A module imports from its own package and from lower layers only.
 LAYERS = (
-    ("errors", "units", "events", "schema", "colours", "imports"),
+    ("errors", "units", "quotes", "events", "schema", "colours", "imports"),
     ("recording", "grammar", "output", "heap"),
     ("gpu", "logs"),
     ("hook", "run"),

@@ -1,8 +1,8 @@
 """What messages between the stages of a pipeline take themselves, from the moments of recordings.
 
 A message holds up the stage that comes to it first until the other one does, and both for as long
-as it is under way. So it takes no longer than it holds up the one that is held up less; and no
-shorter, unless a backend lets the sender go on before it has arrived. No clock is compared.
+as it is under way. So it takes as long as it holds up the one that is held up less; longer, where a
+backend lets the sender go on before it has arrived. No clock is compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.run.moments import CALL
+from dsprof.run.table import STEP
 from dsprof.run.words import holder_of, own_name
 
 COLUMNS: Final = ("step", "rank", "peer", "seconds", "bytes")
@@ -23,8 +24,7 @@ _WAYS: Final = (
     ("pipe_send_output", "pipe_recv_input", 1),
     ("pipe_send_grad", "pipe_recv_grad", -1),
 )
-_STEP: Final = ["segment", "engine", "step"]
-_LINK: Final = [*_STEP, "from"]
+_LINK: Final = [*STEP, "from"]
 _MESSAGE: Final = [*_LINK, "number"]
 
 

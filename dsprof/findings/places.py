@@ -21,9 +21,8 @@ _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
-_END: Final = (
-    0.9  #: of the steps end with the phase that is named, or of the time lies before that one
-)
+#: So many of the steps end with the phase that is named, or so much of the time lies before it.
+_END: Final = 0.9
 
 _UNSEEN_FORWARD: Final = (
     "a forward ran that nothing recorded: of a module inside the engine, or in compiled code"

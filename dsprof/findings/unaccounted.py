@@ -8,11 +8,11 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Class, Severity
-from dsprof.findings.advice import record, shown
+from dsprof.findings.advice import record
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
-from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.facts import Facts, first_of
+from dsprof.findings.finding import Finding
 from dsprof.findings.generation import GENERATE, generates, unexplained_generation
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
@@ -27,17 +27,15 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.undivided import mixed_note, mixed_phases, named, undivided_note
 from dsprof.findings.untimed import (
     EVERY_PHASE,
     no_timers,
-    only_calls,
-    only_data,
-    source_word,
 )
 from dsprof.recording.table import EVALUATION
 from dsprof.run.classes import UPDATES
-from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
-from dsprof.units import format_ranks, format_seconds, format_share, listed
+from dsprof.run.zero import ENGINE_TIMERS
+from dsprof.units import format_ranks, format_seconds, format_share
 
 #: Share of the time in question below which a timer is not mentioned.
 _NOTHING: Final = 0.005
@@ -58,43 +56,12 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return [no_timers(facts)]
     if facts.no_basis is not None:
         return facts.no_basis
-    if not facts.run.is_recording and (undivided := _undivided(facts)):
+    if not facts.run.is_recording and (undivided := undivided_note(facts)):
         return [undivided]
     late, late_ones = late_outside(facts)
     facts = without_spikes(facts)
-    mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)
+    mixed = mixed_note(facts)
     return [*([mixed] if mixed else []), *_no_timer(facts, late, late_ones)]
-
-
-def _undivided(facts: Facts) -> Finding | None:
-    """The note on a log that times one kind of activity, or whole steps, and nothing else."""
-    assert facts.breakdown is not None
-    if facts.breakdown.phases.empty:
-        return only_calls(facts)
-    if facts.breakdown.phases["class"].eq(Class.DATA).all():
-        return only_data(facts)
-    only = only_timer(facts)
-    return no_timers(facts, f"its one timer, {only}, holds all of it") if only else None
-
-
-def only_timer(facts: Facts) -> str | None:
-    """The one timer of a log, of unknown class, if it holds whole steps: it tells nothing of them,
-    as the clock of a loop around all that it does."""
-    if facts.breakdown is None or facts.run.is_recording or len(facts.breakdown.phases) != 1:
-        return None
-    table = facts.phases_of("other")
-    table = table[~table["mixed"]].drop([SCHEDULE, *UPDATES, *GENERATE], errors="ignore")
-    whole = (facts.share(float(table["seconds"].sum())) or 0.0) > 1 - UNACCOUNTED_WARNING
-    return str(table.index[0]) if whole else None
-
-
-def undivided_share(facts: Facts) -> float:
-    """The part of a step that may be communication, all or some of it, for all the source tells; 0
-    if the source divides what it times."""
-    facts = without_spikes(facts)
-    seconds = float(_mixed_phases(facts)["seconds"].sum()) if facts.breakdown else 0.0
-    timed = facts.seconds_of("communication") or facts.least_communication or 0.0
-    return (facts.share(seconds + timed) or 0.0) if seconds else 0.0
 
 
 def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Finding]:
@@ -108,7 +75,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
     other = facts.seconds_of("other")
-    if facts.hidden_communication is not None or len(_mixed_phases(facts)):
+    if facts.hidden_communication is not None or len(mixed_phases(facts)):
         # the class then includes mixed timers
         other = facts.outside_timers + inside + evaluating(facts) + unexplained_generation(facts)
     if other is None:
@@ -224,7 +191,7 @@ def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
         timers = _that_hold_it(known)
         part = "in no part of " + ("it" if len(timers) == 1 else "them")
         rest = f"but {part} that is timed" if divided[timers].any() else "which no timer divides"
-        return f"inside {_named(timers)}, {rest}"
+        return f"inside {named(timers)}, {rest}"
     if by_the_clock(facts):
         return "in no timer, by the time stamps of the lines"
     if within < WORTH_NAMING:
@@ -240,13 +207,6 @@ def _that_hold_it(known: pd.DataFrame) -> list[str]:
     return list(known.index[: int((so_far < 1 - WORTH_NAMING).sum()) + 1])
 
 
-def _named(timers: list[str]) -> str:
-    """Timers in words; of many, all but the two largest are only counted."""
-    if len(timers) > 3:
-        timers = [*timers[:2], f"{len(timers) - 2} more timers"]
-    return listed(timers)
-
-
 def _unexplained(facts: Facts) -> pd.DataFrame:
     """Timers of no known class, with what their parts leave of them; without those known to be
     mixed.
@@ -260,114 +220,7 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
         table = table[~table["mixed"] | table.index.isin(UPDATES)]
     told = [EVALUATION, Class.OTHER] if facts.run.is_recording else []
     told += GENERATE if unexplained_generation(facts) else ()
-    return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
-
-
-def _mixed_phases(facts: Facts) -> pd.DataFrame:
-    """Timers that hold compute and communication together."""
-    assert facts.breakdown is not None
-    table, hidden = facts.breakdown.phases, facts.hidden_communication
-    schedule = table.index == SCHEDULE
-    schedule &= bool(schedule.any()) and _schedule_is_whole(facts)
-    if hidden is None:
-        return table[schedule]
-    if hidden in (NO_COMMUNICATION, RANKS_UNTOLD):
-        return table[table["mixed"] | (table["class"] == Class.COMPUTE) | schedule]
-    inner = hidden == facts.run.reduces_inside_backward
-    return table[(table.index == INNER if inner else table["mixed"]) | schedule]
-
-
-#: Megatron's timer of all micro-batches, and what it includes if its parts are not printed.
-SCHEDULE: Final = "forward-backward"
-_SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange during them"
-
-
-def _schedule_is_whole(facts: Facts) -> bool:
-    """Whether no timer divides the schedule: neither compute nor waiting is timed inside it."""
-    phases = facts.phases
-    inside = phases[phases["parent"].eq(SCHEDULE).to_numpy(bool, na_value=False)]
-    return not (inside["mixed"] | inside["class"].isin([Class.COMPUTE, Class.WAIT])).any()
-
-
-def _mixed(facts: Facts, reason: str) -> Finding | None:
-    table = _mixed_phases(facts)
-    seconds = float(table["seconds"].sum())
-    if not seconds:
-        return None
-    take = "takes" if len(table) == 1 else "take"
-    return Finding(
-        rule="unaccounted-time",
-        severity=Severity.INFO,
-        title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}"
-        f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
-        + _at_least(facts),
-        summary=f"{_named(list(table.index))} {take} {format_seconds(seconds)} per step "
-        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
-        "whether the run is bound by compute or communication is unknown."
-        + ("" if facts.run.is_recording else _would_tell(facts, table)),
-        phase=first_of(table),
-        evidence=phase_evidence(table),
-        advice=(*_parts_of(facts, table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
-    )
-
-
-def _would_tell(facts: Facts, table: pd.DataFrame) -> str:
-    if facts.is_torch_alone:
-        return " A recording (dsprof attach) measures what is exposed."
-    tells = "The communication logger times every call, at the price of serialising it"
-    if SCHEDULE in table.index and _are_maxima(facts):
-        tells = "Megatron tells the parts of each rank with --timing-log-option all"
-    elif SCHEDULE in table.index:
-        tells = "Megatron's own timers of its parts are printed at --timing-log-level 2"
-    return f" {tells}; a recording (dsprof attach) measures what is exposed."
-
-
-def _are_maxima(facts: Facts) -> bool:
-    """Whether each part is printed as its maximum, each from another rank."""
-    return "maxima-of-parts" in set(facts.run.repairs["name"])
-
-
-def _parts_of(facts: Facts, table: pd.DataFrame) -> tuple[Advice, ...]:
-    if SCHEDULE not in table.index:
-        return ()
-    if _are_maxima(facts):
-        why = "prints the timers of each rank, whose parts then belong together"
-        return (Advice("--timing-log-option", "minmax", "all", why),)
-    why = "prints forward, backward and what is sent between stages by themselves"
-    return (Advice("--timing-log-level", "", "2", why),)
-
-
-def _together(reason: str) -> str:
-    if reason == NO_COMMUNICATION:
-        return "is inside compute timers, and no timer shows the communication of several ranks"
-    if reason == RANKS_UNTOLD:
-        return (
-            "is inside compute timers, which hold the communication, too, if there are several "
-            "ranks"
-        )
-    if reason == PERHAPS_BUCKETS:
-        return "is computation, and communication, too, if the ZeRO stage is 2"
-    return "is computation and communication together"
-
-
-def _mostly_in(facts: Facts, table: pd.DataFrame) -> str:
-    """The timer that holds more than all others together, in words."""
-    largest, seconds = table["seconds"].idxmax(), float(table["seconds"].max())
-    if len(table) == 1 or 2 * seconds <= float(table["seconds"].sum()):
-        return ""
-    return f" ({format_share(facts.share(seconds) or 0.0)} in {largest})"
-
-
-def _at_least(facts: Facts) -> str:
-    share = facts.share(facts.least_communication)
-    return "" if share is None else f"; beside it, at least {format_share(share)} is communication"
-
-
-def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
-    if len(facts.run.comm) or facts.is_torch_alone:
-        return ()
-    key = "comms_logger.enabled"
-    return (Advice(key, shown(facts, key), "true, for a few steps", "times each collective"),)
+    return table.drop([*mixed_phases(facts).index, *told], errors="ignore")
 
 
 _BETWEEN_STEPS: Final = (

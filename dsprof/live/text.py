@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dsprof.findings.failures.quotes import quoted
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
+from dsprof.quotes import quoted
 from dsprof.text.words import PROBLEM, count_of, plain, printable
 from dsprof.units import (
     format_bandwidth,

@@ -8,10 +8,10 @@ import pandas as pd
 
 from dsprof.charts import SYMBOL, first_cause, on_time, problem_line
 from dsprof.events import GRAVITY
-from dsprof.findings.failures.quotes import quoted
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
+from dsprof.quotes import quoted
 from dsprof.text.trust import codes
 from dsprof.units import format_bytes, format_count
 

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dsprof import grammar as grammars
-from dsprof.findings.failures.quotes import quoted
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Coverage
 from dsprof.logs.samples import Shown, covered, faults, read_sample, strangers
+from dsprof.quotes import quoted
 from dsprof.text.layout import QUIET, STRONG, beside, columns, heading, place, say
 from dsprof.text.words import count_of, plain
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dsprof.events import GRAVITY, PROBLEMS
-from dsprof.findings.failures.quotes import quoted
+from dsprof.quotes import quoted
 from dsprof.text import words
 from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
 from dsprof.text.words import plain

@@ -167,6 +167,11 @@ def alone(run: Run, rule: str) -> Finding:
     return only
 
 
+def words_of(found: Finding) -> str:
+    """All that it says, without its proofs."""
+    return " ".join([found.title, found.summary, *(str(advice) for advice in found.advice)])
+
+
 def silent(run: Run, rule: str) -> bool:
     """The rule looked, and nothing is wrong."""
     return rule not in rules(run) and why(run, rule) is None

@@ -154,7 +154,7 @@ class _Device:
         """Ranks tell each other in that file when they come to a collective."""
         rank, world = dist.get_rank(), dist.get_world_size()
         if rank == 0:
-            board.write_bytes(bytes(8 * CALLS * world * 2 << world))
+            board.write_bytes(bytes(8 * world * CALLS * (2 << world)))
         dist.barrier()
         with board.open("r+b") as file:
             self._board = mmap.mmap(file.fileno(), 0)

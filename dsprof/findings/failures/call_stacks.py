@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.findings.facts import Facts
-from dsprof.findings.failures.quotes import quoted
+from dsprof.quotes import quoted
 from dsprof.run.table import among, where
 from dsprof.units import format_ranks
 

@@ -40,10 +40,10 @@ from dsprof.findings.failures.not_found import (
 )
 from dsprof.findings.failures.oom import for_host_memory
 from dsprof.findings.failures.overdue import said_of_cancelled
-from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.failures.stacks import crashed_in
 from dsprof.findings.failures.stood import said_of_dead
 from dsprof.findings.finding import Advice, Finding
+from dsprof.quotes import quoted, quoted_in_title
 from dsprof.run.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds

@@ -17,8 +17,8 @@ from dsprof.findings.failures.ends import (
     said_of,
     when,
 )
-from dsprof.findings.failures.quotes import quoted, quoted_in_title
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.quotes import quoted, quoted_in_title
 
 if TYPE_CHECKING:
     from dsprof.run import Run

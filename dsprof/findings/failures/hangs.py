@@ -36,7 +36,6 @@ from dsprof.findings.failures.heartbeats import OF_NAMED, named_by_heartbeats
 from dsprof.findings.failures.lingering import at_exit, said_if_over
 from dsprof.findings.failures.mismatched import ALIKE, mismatch
 from dsprof.findings.failures.overdue import dumped, overdue, said_of_stacks
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.timeouts import (
     all_in_one_call,
     in_operation,
@@ -51,6 +50,7 @@ from dsprof.findings.failures.timeouts import (
 )
 from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
 from dsprof.findings.traces import LEAVES, said_if_lost
+from dsprof.quotes import quoted
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks
 

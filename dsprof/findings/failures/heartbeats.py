@@ -8,8 +8,8 @@ import pandas as pd
 
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.finding import Advice, Evidence
+from dsprof.quotes import quoted
 from dsprof.run.table import among, where
 
 #: Its words for what its heartbeats told, and what they mean.

@@ -21,9 +21,9 @@ import pandas as pd
 from dsprof.analysis.layout import layout_of
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.failures.ends import ended_launch, last_launch
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import DEAD_WAIT, ENDING_WAIT
+from dsprof.quotes import quoted
 from dsprof.run.config import config
 
 if TYPE_CHECKING:

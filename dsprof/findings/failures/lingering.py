@@ -10,9 +10,9 @@ from dsprof.events import Severity
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import step_span, when
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.schedulers import may_be_time
 from dsprof.findings.finding import Advice, Finding
+from dsprof.quotes import quoted
 from dsprof.run.harmless import OVER, behind_training
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds

@@ -12,9 +12,9 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.absent import OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.stood import Stood, said_of_all, stood
 from dsprof.findings.finding import Advice, Finding
+from dsprof.quotes import quoted
 from dsprof.run.exits import APART
 
 _RUNNING: Final = re.compile(

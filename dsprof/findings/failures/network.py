@@ -13,8 +13,8 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.failures.cures import cures
 from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.failures.error_codes import code_meant
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.quotes import quoted
 from dsprof.run.problems import FLUSHED
 from dsprof.run.table import of_kind, where
 

@@ -15,9 +15,9 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.failures.absent import OF_LOADER, OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.mismatched import ALIKE
-from dsprof.findings.failures.quotes import quoted
 from dsprof.findings.failures.stacks import Dump, Place, dumps_of, places_of, said_of_places
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.quotes import quoted
 from dsprof.run.harmless import OVER
 from dsprof.run.progress import progress
 from dsprof.run.table import among, where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.findings.failures.quotes import quoted, quoted_in_title
+from dsprof.quotes import quoted, quoted_in_title
 
 
 def test_a_short_message_is_quoted_whole() -> None:
