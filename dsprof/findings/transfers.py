@@ -17,7 +17,6 @@ from dsprof.findings.thresholds import (
     PIPELINE_WARNING,
     WAITING_EXPLAINS,
 )
-from dsprof.findings.untimed import source_word
 from dsprof.findings.waiting import for_neighbours, late_ones, waiting_in
 from dsprof.units import (
     format_bandwidth,
@@ -63,7 +62,7 @@ def beyond_the_bubble(facts: Facts) -> list[Finding]:
             summary=f"The stages wait {format_seconds(total)} per step{besides} ({facts.windows}). "
             f"Filling and draining {stages} stages with {micro_batches} micro-batches explains "
             f"{format_seconds(bubble)} of it{loading}, and no stage computes much more than the "
-            f"others. {_why(facts, rest, moved, slow=slow)}",
+            f"others. {_why(rest, moved, slow=slow)}",
             share=share,
             seconds_per_step=seconds,
             phase=str(waiting.index[0]),
@@ -131,12 +130,12 @@ def _title(share: str, moved: Messages | None, *, slow: bool) -> str:
     )
 
 
-def _why(facts: Facts, rest: float, moved: Messages | None, *, slow: bool) -> str:
+def _why(rest: float, moved: Messages | None, *, slow: bool) -> str:
     if moved is None:
         return (
             f"The other {format_seconds(rest)} are transfers between stages, or micro-batches that "
-            "take longer now on one stage, now on another. Medium confidence: which of them this "
-            f"{source_word(facts)} does not say."
+            "take longer now on one stage, now on another. Medium confidence: what single messages "
+            "take is not known here."
         )
     told = (
         f"A stage sends or receives {format_count(round(moved.many))} messages per step. While "

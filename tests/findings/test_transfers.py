@@ -63,4 +63,4 @@ def test_a_log_that_times_no_message_leaves_open_which_it_is(waited: float) -> N
     assert (found.severity, found.gain) == (Severity.WARNING, None)
     assert found.seconds_per_step == pytest.approx(waited - 0.125)
     assert "explains 125 ms of it, loading data included" in found.summary
-    assert "which of them this log does not say" in found.summary
+    assert "what single messages take is not known here" in found.summary
