@@ -13,11 +13,13 @@ from pathlib import Path
 from dsprof.errors import GrammarError
 from dsprof.grammar.load import load_files
 from dsprof.grammar.model import Grammar, Pairs, Pattern, Row, Sample, TimerFlavour
+from dsprof.grammar.regex import Regex
 
 __all__ = [
     "Grammar",
     "Pairs",
     "Pattern",
+    "Regex",
     "Row",
     "Sample",
     "TimerFlavour",

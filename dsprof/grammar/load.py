@@ -26,6 +26,7 @@ from dsprof.grammar.model import (
     Sample,
     TimerFlavour,
 )
+from dsprof.grammar.regex import Regex
 
 _GROUP = re.compile(r"\{(\w+)\}")
 
@@ -35,8 +36,8 @@ Found = TypeVar("Found")
 def load_files(files: Sequence[Path], own: Collection[Path] = ()) -> Grammar:
     """All files together, in the order given.
 
-    That no line keeps a regex busy for ever is asked of all but `own`: a test asks it of the
-    project's own files, once, where each start of a command would.
+    Whether regexes are sound is asked of all but `own`: a test asks it of the project's own files,
+    once, where each start of a command would compile all of them.
     """
     patterns: dict[str, Pattern] = {}
     timers: dict[str, TimerFlavour] = {}
@@ -51,7 +52,7 @@ def load_files(files: Sequence[Path], own: Collection[Path] = ()) -> Grammar:
             if pattern.id in patterns:
                 raise GrammarError(f"pattern {pattern.id!r} is defined twice", str(file))
             if file not in own:
-                _takes_linear_time(pattern, file)
+                _is_sound(pattern, f"{file}: pattern {pattern.id.removeprefix(file.stem + '.')!r}")
             patterns[pattern.id] = pattern
         timers |= {one.name: one for one in _tables(file, content, "timers", _flavour)}
         samples += _tables(file, content, "sample", _sample)
@@ -109,7 +110,6 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
     place = table.pop("place", "before")
     if place not in PLACES:
         raise GrammarError(f"place {place!r} is not one of {', '.join(PLACES)}", where)
-    regex = _regex(table.pop("regex", None), where)
     lead = table.pop("lead", None)
     timers = bool(table.pop("timers", False))
     pattern = Pattern(
@@ -117,8 +117,8 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         about=table.pop("about", ""),
         needles=needles,
         early=frozenset(early),
-        lead=_regex(f"(?:{lead})\\Z", where) if lead else None,
-        regex=regex,
+        lead=_regex(f"(?:{lead})\\Z") if lead else None,
+        regex=_regex(table.pop("regex", None)),
         place=place,
         starts=bool(table.pop("starts", False)),
         turn=bool(table.pop("turn", False)),
@@ -134,24 +134,29 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         block=_block(table.pop("block", None), where),
     )
     _nothing_left(table, where)
-    _groups_exist((regex, pattern.lead), pattern.rows, where)
     return pattern
 
 
-def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
-    if text is None:
-        return None
-    try:
-        return re.compile(str(text).encode())
-    except re.error as error:
-        raise GrammarError(f"regex does not compile: {error}", where) from None
+def _regex(text: object) -> Regex | None:
+    return None if text is None else Regex(str(text).encode())
 
 
-def _takes_linear_time(pattern: Pattern, file: Path) -> None:
-    where = f"{file}: pattern {pattern.id.removeprefix(file.stem + '.')!r}"
+def _is_sound(pattern: Pattern, where: str) -> None:
+    """All its regexes compile, have the groups that its rows name and take linear time."""
     block = pattern.block
     inside = (block.end, *(line.regex for line in block.lines)) if block else ()
-    for regex in filter(None, (pattern.regex, pattern.lead, *inside)):
+    regexes = [one for one in (pattern.regex, pattern.lead, *inside) if one is not None]
+    for regex in regexes:
+        try:
+            _ = regex.compiled
+        except re.error as error:
+            raise GrammarError(f"regex does not compile: {error}", where) from None
+    _groups_exist((pattern.regex, pattern.lead), pattern.rows, where)
+    _take_linear_time(regexes, where)
+
+
+def _take_linear_time(regexes: Sequence[Regex], where: str) -> None:
+    for regex in regexes:
         text = regex.pattern.decode()
         if nested := nested_repeat(text):
             raise GrammarError(
@@ -213,10 +218,8 @@ def _measure(column: str, cell: str, where: str) -> Measure:
     return Measure(column, group[1] if group else "", "" if group else content, unit)
 
 
-def _groups_exist(
-    regexes: Sequence[re.Pattern[bytes] | None], rows: Sequence[Row], where: str
-) -> None:
-    known = {group for regex in regexes if regex for group in regex.groupindex}
+def _groups_exist(regexes: Sequence[Regex | None], rows: Sequence[Row], where: str) -> None:
+    known = {group for regex in regexes if regex for group in regex.names}
     used = {m.group for row in rows for m in row.measures if m.group}
     used |= {group for row in rows for group in _GROUP.findall(row.name + row.raw)}
     used |= {g for row in rows for m in row.measures for g in _GROUP.findall(m.constant)}
@@ -262,11 +265,9 @@ def _block(table: dict[str, Any] | None, where: str) -> Block | None:
     for content in table.pop("line", []):
         line = dict(content)
         cut = bool(line.pop("cut", False))
-        regex = _regex(_NOTHING if cut else line.pop("regex", ""), where)
-        assert regex is not None
         lines.append(
             BlockLine(
-                regex,
+                Regex((_NOTHING if cut else str(line.pop("regex", ""))).encode()),
                 _rows(line, where),
                 tuple(line.pop("keep", ())),
                 bool(line.pop("last", False)),
@@ -278,7 +279,7 @@ def _block(table: dict[str, Any] | None, where: str) -> Block | None:
     block = Block(
         limit=int(table.pop("lines", 200)),
         gap=int(table.pop("gap", 0)),
-        end=_regex(table.pop("end", None), where),
+        end=_regex(table.pop("end", None)),
         lines=tuple(lines),
         json=split_spec(json, where)[:2] if json else None,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
+
+from dsprof.grammar.regex import Regex
 
 #: Unit word of a dialect file → (column it fills, factor or the name of a reader in `units`).
 UNITS: Final[dict[str, tuple[str, float | str]]] = {
@@ -67,7 +68,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class BlockLine:
-    regex: re.Pattern[bytes]
+    regex: Regex
     rows: tuple[Row, ...]
     keep: tuple[str, ...]
     last: bool
@@ -80,7 +81,7 @@ class Block:
 
     limit: int
     gap: int
-    end: re.Pattern[bytes] | None
+    end: Regex | None
     lines: tuple[BlockLine, ...]
     json: tuple[str, str] | None  # kind and name of the row that holds a JSON object
 
@@ -93,8 +94,8 @@ class Pattern:
     about: str
     needles: tuple[bytes, ...]
     early: frozenset[bytes]  # those of them that count at the beginning of a source alone
-    lead: re.Pattern[bytes] | None  # what may stand right before the needle
-    regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
+    lead: Regex | None  # what may stand right before the needle
+    regex: Regex | None  # None: the needle is all there is to match
     place: str
     starts: bool
     turn: bool  # marks a turn of a loop around engines, whose own steps are parts of it

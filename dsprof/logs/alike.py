@@ -83,7 +83,7 @@ def _kinds(grammar: Grammar) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which flavours close a step, which patterns mark one, and which of them name it; the last
     place is for rows of none."""
     ends = [t.place == "end" and t.sums != "once" for t in grammar.timers.values()]
-    named = [p.regex is not None and "step" in p.regex.groupindex for p in grammar.patterns]
+    named = [p.regex is not None and "step" in p.regex.names for p in grammar.patterns]
     own = [
         p.place == "own" and is_named for p, is_named in zip(grammar.patterns, named, strict=True)
     ]

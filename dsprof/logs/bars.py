@@ -24,7 +24,7 @@ class Bars:
     def __init__(self, grammar: Grammar) -> None:
         behind = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
         self._needles = sorted({needle for _, p in behind for needle in p.needles})
-        self._match = [(i, p.regex.match, p.lead) for i, p in behind if p.regex]
+        self._regexes = [(i, p.regex, p.lead) for i, p in behind if p.regex]
         self._others = {i for i, p in behind if not p.rows}  # what they count tells nothing
         self._tail = b""
         self._looked = -LOOK_BACK  # place in the source up to which bars were looked for
@@ -71,8 +71,8 @@ class Bars:
         return other
 
     def _at(self, text: bytes, start: int, high: int) -> tuple[int, Groups, int] | None:
-        for number, match_at, lead in self._match:
-            match = match_at(text, start, high)
+        for number, regex, lead in self._regexes:
+            match = regex.match(text, start, high)
             if match is not None and lead is None:
                 return number, match.groups(), start
             if match is not None and lead is not None:

@@ -156,7 +156,7 @@ class Kinds:
 def _names_step(pattern: Pattern) -> bool:
     """Whether its line says which step it is of."""
     said = (pattern.lead, pattern.regex)
-    return any(one is not None and "step" in one.groupindex for one in said)
+    return any(one is not None and "step" in one.names for one in said)
 
 
 def _parts_of_blocks(lines: np.ndarray, source: Source) -> np.ndarray:

@@ -277,8 +277,8 @@ def layout_of(pattern: Pattern, block_line: int) -> tuple[dict[str, int], tuple[
     shift = 0
     for regex in (pattern.lead, pattern.regex):  # in this order in a match's tuple
         if regex is not None:
-            index |= {name: shift + i - 1 for name, i in regex.groupindex.items()}
-            shift += regex.groups
+            index |= {name: shift + i - 1 for name, i in regex.compiled.groupindex.items()}
+            shift += regex.compiled.groups
     return index, pattern.rows
 
 
@@ -291,8 +291,9 @@ def _layout_of_block(pattern: Pattern, block_line: int) -> tuple[dict[str, int],
         return {"json": 0}, (Row(kind, name, "", (Measure("text", "json", "", "text"),)),)
     line = block.lines[block_line]
     kept = dict.fromkeys(name for other in block.lines for name in other.keep)
-    index = {name: line.regex.groups + place for place, name in enumerate(kept)}
-    return index | {name: i - 1 for name, i in line.regex.groupindex.items()}, line.rows
+    regex = line.regex.compiled
+    index = {name: regex.groups + place for place, name in enumerate(kept)}
+    return index | {name: i - 1 for name, i in regex.groupindex.items()}, line.rows
 
 
 def _freed(

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar, Pattern
+from dsprof.grammar import Grammar, Pattern, Regex
 from dsprof.logs.find import finder, shortest
 from dsprof.logs.records import shape_of_record
 
@@ -17,7 +17,7 @@ _EARLY: Final = 64 << 10
 _NONE: Final = -1  # the late double of a needle that is early for all of its patterns
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
-Candidate = tuple[int, re.Pattern[bytes]]
+Candidate = tuple[int, Regex]
 
 
 class Search:
@@ -101,7 +101,7 @@ def search_of(grammar: Grammar) -> Search:
 def _looks_back(pattern: Pattern) -> bool:
     if pattern.severity == "critical":
         return True
-    return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.groupindex)
+    return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.names)
 
 
 def _early(
@@ -124,15 +124,15 @@ def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[lis
     Args:
         needles: of which none begins with another, sorted.
     """
-    found: list[list[tuple[int, int, re.Pattern[bytes]]]] = [[] for _ in needles]
+    found: list[list[tuple[int, int, Regex]]] = [[] for _ in needles]
     for number, pattern in enumerate(patterns):
         if pattern.behind:
             continue
         for own in pattern.needles:
             place = bisect_right(needles, own) - 1  # the one that it begins with
-            regex = pattern.regex or re.compile(re.escape(own))
+            regex = pattern.regex or Regex(re.escape(own))
             if own != needles[place]:
-                regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), regex.pattern))
+                regex = Regex(b"(?=%s)(?:%s)" % (re.escape(own), regex.pattern))
             found[place].append((-len(own), number, regex))
     for some in found:
         some.sort(key=lambda candidate: candidate[:2])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar, Pairs, Pattern
+from dsprof.grammar import Grammar, Pairs, Pattern, Regex
 from dsprof.logs import wrappers
 from dsprof.logs.blocks import Blocks, OpenBlock
 from dsprof.logs.bodies import body_of, closes, tells, whole_body
@@ -207,10 +206,10 @@ class Singly:
 
 
 def with_lead(
-    lead: re.Pattern[bytes], groups: Groups, text: bytes, behind: int, start: int
+    lead: Regex, groups: Groups, text: bytes, behind: int, start: int
 ) -> tuple[int, Groups]:
     """Where a record begins whose first word no needle can hold, and its groups."""
-    match = lead.search(text, max(behind, start - _LEAD), start)
+    match = lead.compiled.search(text, max(behind, start - _LEAD), start)
     if match is None:
-        return start, (None,) * lead.groups + groups
+        return start, (None,) * lead.compiled.groups + groups
     return match.start(), match.groups() + groups

@@ -3,7 +3,6 @@ stands in front of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import compress, repeat
 from operator import methodcaller
@@ -11,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar
+from dsprof.grammar import Grammar, Regex
 from dsprof.logs.bodies import bodies_of, tells_of
 from dsprof.logs.codes import groups_of
 from dsprof.logs.hits import Hits
@@ -60,7 +59,7 @@ class Together:
         return mask
 
     def _matches(
-        self, needle: int, regex: re.Pattern[bytes], text: bytes, hits: Hits, at: np.ndarray
+        self, needle: int, regex: Regex, text: bytes, hits: Hits, at: np.ndarray
     ) -> tuple[np.ndarray, list[int], list[Groups]]:
         """Which hits of a needle begin a match, and where those end and what they hold."""
         if regex.pattern == self._search.sure[needle]:
