@@ -78,7 +78,17 @@ class Stream:
         self._rows_at = self._offset = 0
 
     def read(self) -> Iterator[Portion]:
-        """New rows, in portions. A truncated row is left until it is complete."""
+        """New rows, in portions. A truncated row is left until it is complete.
+
+        Raises:
+            DsprofError: a file can no longer be read, as where a server has lost it.
+        """
+        try:
+            yield from self._read()
+        except OSError as error:
+            raise _unreadable(self._file(self._part), error) from error
+
+    def _read(self) -> Iterator[Portion]:
         while self._fd >= 0 or self._open():
             if self._fd < 0:
                 yield from self._kept()
@@ -102,6 +112,12 @@ class Stream:
         """Go to the last `most` bytes of a part; returns its rows before them, in portions."""
         self.close()
         self._part = part
+        try:
+            yield from self._skip(most)
+        except OSError as error:
+            raise _unreadable(self._file(part), error) from error
+
+    def _skip(self, most: int) -> Iterator[bytes]:
         if not self._open() or self._fd < 0:
             return
         size = end_of_rows(self._fd, self._rows_at) - self._rows_at
@@ -173,8 +189,6 @@ class Stream:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return self._stem is not None and any(part > self._part for part in self._parts())
-        except OSError as error:
-            raise _unreadable(path, error) from error
         head = os.pread(fd, JSON, 0)
         rows = header_size(head, str(path)) if len(head) == JSON else 0
         if not 0 < rows <= os.fstat(fd).st_size:

@@ -166,6 +166,15 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
         events(tmp_path)
 
 
+def test_a_later_part_that_can_no_longer_be_read_is_named(tmp_path: Path) -> None:
+    path = record(tmp_path, 1)
+    lost = path.with_suffix(".1.dsprof")
+    lost.mkdir()  # opens, and fails as it is read, like a file that its server has lost
+    with pytest.raises(DsprofError, match="Is a directory") as told:
+        events(tmp_path)
+    assert told.value.where == str(lost)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
