@@ -101,7 +101,7 @@ OF_A_PEER: Final = (
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|^ExecuteUserScriptError|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
     rf"|{GAVE_UP}"
-    r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,2000} monitoredBarrier"
+    r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,1000} monitoredBarrier"
     r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"
 )
 #: An InfiniBand completion with status 5, IBV_WC_WR_FLUSH_ERR.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import dsprof
+from dsprof.run.problems import GAVE_UP, OF_A_PEER, OF_ANOTHER
 from dsprof.text.document import document
 from tests.conftest import SAMPLES
 from tests.loaded import sample
@@ -28,6 +31,12 @@ def test_whoever_imports_dsprof_is_told_what_a_command_tells(name: str) -> None:
         pd.testing.assert_frame_equal(
             own, theirs, check_dtype=False, check_column_type=False, check_categorical=False
         )
+
+
+@pytest.mark.parametrize("pattern", [OF_A_PEER, OF_ANOTHER, GAVE_UP])
+def test_arrow_understands_what_problems_are_searched_for(pattern: str) -> None:
+    """Pandas 3.0 asks it in whoever's process, and it repeats nothing more than 1,000 times."""
+    assert pc.match_substring_regex(pa.array(["Connection closed"]), pattern) is not None
 
 
 def names(run: dsprof.Run) -> pd.StringDtype:
