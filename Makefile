@@ -8,6 +8,7 @@
 #   make bench    speed and exactness on generated logs with known truth
 #   make truth    train jobs with planted faults and score the verdicts, half an hour
 #   make corpus   read every real log that is at hand and compare with its truth
+#   make oldest   run the tests that need no torch with the oldest dependencies that are allowed
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
@@ -27,7 +28,7 @@ PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --pr
 comma   := ,
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/' .venv/lib || true
 
-.PHONY: demo test attach check fmt bench truth corpus
+.PHONY: demo test attach check fmt bench truth corpus oldest
 
 demo: .venv/installed
 	$(BIN)/dsprof report sample_logs/neox_pipeline_2023.log -o report.html
@@ -60,6 +61,12 @@ truth: .venv/installed-jobs
 
 corpus: .venv/installed
 	$(BIN)/python -m benchmarks.corpus $(CORPUS)
+
+oldest:
+	$(PYTHON) -m venv --clear .venv/oldest
+	.venv/oldest/bin/pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
+		--editable '.[test]'
+	.venv/oldest/bin/python -m pytest -n $(WORKERS) --dist worksteal -p no:cacheprovider
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("dsprof needs Python 3.11 or later, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
