@@ -10,6 +10,7 @@ from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.kinds import NONE, Kinds, Source
 
 _CLOCKS_DIFFER: Final = 5_400_000_000  # microseconds: hosts' clocks, the end of summer time
+_DAYS: Final = 2 * 86_400_000_000  # microseconds: more than zones of two clocks are apart
 _LATEST: Final = 32  # marks by which one may be late
 _TELLING: Final = 8  # changes of a clock or a step number that show which way it runs
 _FEW: Final = 3  # of each, where both run backwards without exception
@@ -21,7 +22,8 @@ _ENGINES: Final = 64  # that are told apart
 
 def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
     """0 for the first launch; the next number where a launch line, a step=0 line, a falling step
-    number or a falling count of skipped steps shows that another one began."""
+    number, a falling count of skipped steps or marks of other kinds at another time show that
+    another one began."""
     before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
     real, born = kinds.real(own), kinds.initial(own)
     for pattern in np.unique(source.pattern[real]):
@@ -31,6 +33,9 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
         fallen = np.union1d(fallen, np.flatnonzero(_back_in_time(source.at[marks])))
         fallen = np.union1d(fallen, np.flatnonzero(_counts_anew(source.skipped[marks])))
         before[marks[fallen + 1]] = marks[fallen]
+    dated = np.flatnonzero(real & (source.at != UNKNOWN))
+    last = _other_kinds(source.pattern[dated], source.at[dated])
+    before[dated[last + 1]] = dated[last]
     candidates = np.flatnonzero(kinds.starts | born | (before >= 0))
     shown = np.flatnonzero(kinds.stepped & ~born), np.flatnonzero(kinds.failed)
     steps_seen = fails_seen = 0
@@ -101,6 +106,22 @@ def _back_in_time(at: np.ndarray) -> np.ndarray:
     known = (at[1:] != UNKNOWN) & (at[:-1] != UNKNOWN)
     back: np.ndarray = known & (np.maximum(at[1:], then) < at[:-1] - _CLOCKS_DIFFER)
     return back
+
+
+def _other_kinds(pattern: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Marks days apart from the next one, behind which none is of a pattern met so far: a process
+    goes on as it began, so what follows is of another job.
+
+    Args:
+        pattern, at: of marks that tell their time, in order.
+    """
+    _, kind = np.unique(pattern, return_inverse=True)
+    place = np.arange(len(kind))
+    last = np.zeros(len(kind), np.int64)
+    last[kind] = place  # of each kind, the place of its last mark
+    over = np.maximum.accumulate(last[kind]) == place
+    found: np.ndarray = np.flatnonzero(over[:-1] & (np.abs(np.diff(at)) > _DAYS))
+    return found[(found > 0) & (found < len(kind) - 2)]  # a lone mark may be of anything
 
 
 def _counts_anew(skipped: np.ndarray) -> np.ndarray:

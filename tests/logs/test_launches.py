@@ -34,6 +34,24 @@ def test_turns_that_begin_anew_at_0_are_of_a_new_launch() -> None:
     ]
 
 
+@pytest.mark.parametrize("first", ["2026-05-18 16:04:4", "2024-04-02 16:04:4"])
+def test_marks_of_another_kind_that_are_days_apart_are_of_a_launch_of_their_own(first: str) -> None:
+    """Two jobs in one file: neither the step nor the clock need fall from one to the other."""
+    loss = (
+        "[rank0]:[titan] {}{} - root - INFO - step: 1{}  loss:  3.24405  grad_norm:  0.8319  "
+        "memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 0.52  mfu: 0.17%\n"
+    )
+    megatron = (
+        "[2024-04-21 02:45:0{0}][INFO][training:1251] -  iteration=      2{0}/  317892 | "
+        "elapsed_time_per_iteration_ms=17711.7 | lm loss=11.208768 | loss_scale=65536.0 |\n"
+    )
+    one = "".join(loss.format(first, f"{n},338", n) for n in range(4))
+    other = "".join(megatron.format(n) for n in range(4))
+    for text in (one + other, other + one):
+        told = rows(text.encode(), name="loss")
+        assert [row["segment"] for row in told] == [0] * 4 + [1] * 4
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_a_log_whose_newest_line_is_the_first_is_refused_with_what_to_do(
     tmp_path: Path, timed: bool

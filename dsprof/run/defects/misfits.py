@@ -62,8 +62,8 @@ def long_pauses(steps: pd.DataFrame) -> Repair | None:
     text = (
         f"between these steps and the ones before them {longest}"
         f"{' at most' * (len(steps) > 1)} passed by the clock beyond what such steps take: a pause "
-        "(suspended, waiting, a long evaluation or save) or a clock that was set forward, which "
-        "time stamps do not tell apart; left out of step times"
+        "(suspended, waiting, a long evaluation or save), a restart that no line shows or a clock "
+        "that was set forward, which time stamps do not tell apart; left out of step times"
     )
     return met("pause", "repair", text, steps)
 
