@@ -127,6 +127,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         from_zero=bool(table.pop("from_zero", False)),
         first_epoch=int(table.pop("first_epoch", 0)),
         behind=bool(table.pop("behind", False)),
+        at_end=bool(table.pop("at_end", False)),
         timers=timers,
         severity=severity,
         rows=_rows(table, where),

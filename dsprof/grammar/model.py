@@ -104,6 +104,7 @@ class Pattern:
     from_zero: bool  # its steps count from 0: the one of that number was made
     first_epoch: int  # the number of the first one, where `step` counts from each epoch's start
     behind: bool  # not searched for: read where a record looks back for it (progress bars)
+    at_end: bool  # not searched for: read where it is the last line of a source
     timers: bool  # its phases are timers: named by [timer], told apart by [[timers]]
     severity: str
     rows: tuple[Row, ...]
@@ -160,7 +161,7 @@ class Grammar:
     @property
     def needles(self) -> list[bytes]:
         """Every literal that is searched for, once, in order of first use."""
-        searched = (p for p in self.patterns if not p.behind)
+        searched = (p for p in self.patterns if not (p.behind or p.at_end))
         return list(dict.fromkeys(needle for p in searched for needle in p.needles))
 
     def flavour(self, names: frozenset[str]) -> TimerFlavour | None:

@@ -18,6 +18,7 @@ from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import Blocks
 from dsprof.logs.coverage import Unread
 from dsprof.logs.hits import Hits, Mask, each_of
+from dsprof.logs.last_line import LastLine
 from dsprof.logs.lines import Lines
 from dsprof.logs.piece import Piece
 from dsprof.logs.records import Records
@@ -50,6 +51,7 @@ class Scanner:
         self._grammar = grammar
         self._search = search_of(grammar)
         self._bars = Bars(grammar)
+        self._last = LastLine(grammar)
         self._pieces = Lines()
         self._mask = Mask()
         self._offset = 0  # of the next piece, in the source or its range
@@ -97,6 +99,7 @@ class Scanner:
         if is_end:
             self._blocks.close()
             self._add_bar(b"", 0, self.lines + 1, NOBODY)
+            self._add_last_line()
         self.records.flush()
 
     def look_at(self, before: bytes) -> None:
@@ -170,6 +173,7 @@ class Scanner:
         self._read_hits(piece, self._found(text), newline)
         if self._blocks:
             self._blocks.feed(text, self._offset, self.lines, piece.taken, unended=self._unended)
+        self._last.remember(piece)
         if self.unread.wants(text):
             self.unread.look(text, piece.taken, self.lines)
         self.lines += lines
@@ -197,6 +201,13 @@ class Scanner:
             self._singly.read(piece, which, found)
         for begin, number, who in sorted(piece.numbered):
             self._add_bar(text, begin, number, who)
+
+    def _add_last_line(self) -> None:
+        """Add what the last line of the source says as such."""
+        last = self._last.record()
+        if last is not None:
+            alike = self.records.new[self._search.shapes[last.pattern]]
+            alike.add(last.offset, last.number, last.prefix, last.groups, None)
 
     def _add_bar(self, text: bytes, begin: int, number: int, who: int) -> None:
         """Add the progress bar before a record that has no step number of its own."""

@@ -126,7 +126,7 @@ def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[lis
     """
     found: list[list[tuple[int, int, Regex]]] = [[] for _ in needles]
     for number, pattern in enumerate(patterns):
-        if pattern.behind:
+        if pattern.behind or pattern.at_end:
             continue
         for own in pattern.needles:
             place = bisect_right(needles, own) - 1  # the one that it begins with

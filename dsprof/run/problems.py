@@ -12,7 +12,8 @@ where the launcher restarts its workers) in this order:
    3 or 4, by a rank that may be the same, is how that process ended, and no cause;
 3. what a GPU stopped of a process; then a collective that timed out: the rank that had enqueued
    least is the one waited for;
-4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
+4. a broken connection, an exception of C++ that does not say which, or one without a traceback that
+   is all a source ends with, if nothing else is there.
    Gloo's exception of a rank that waited too long comes before those: the others lose that rank in
    the same moment, and may say so first.
 
@@ -81,6 +82,9 @@ GAVE_UP: Final = r"gloo/transport[^\]]{0,120}\] Timed out waiting "
 #: Begins what is told of a traceback whose end is not in the source.
 BREAKS_OFF: Final = "its traceback breaks off at "
 
+#: Begins what is told of an exception that is the last line of its source, and has no traceback.
+LAST_LINE: Final = "a last line without a traceback: "
+
 #: How a rank tells of another's timeout, which makes it write its own dump.
 OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 
@@ -100,7 +104,7 @@ OF_A_PEER: Final = (
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|^ExecuteUserScriptError|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
-    rf"|{GAVE_UP}"
+    rf"|{GAVE_UP}|^{LAST_LINE}"
     r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,1000} monitoredBarrier"
     r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"
 )

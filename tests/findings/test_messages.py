@@ -21,6 +21,20 @@ def test_a_source_that_ends_within_a_traceback_does_not_tell_that_its_process_en
     assert found.confidence == "medium"
 
 
+def test_a_source_that_ends_with_a_bare_exception_does_not_tell_that_its_process_ended() -> None:
+    found = one(run_of_text("{'loss': 2.5}\n", "ValueError: no rows"), "rank-died")
+    assert "met an exception" in found.title
+    assert found.title.endswith("ValueError: no rows")
+    assert "or was caught, is not told" in found.summary
+    assert found.confidence == "medium"
+
+
+def test_a_bare_exception_at_the_end_is_no_cause_of_an_end_that_something_else_explains() -> None:
+    code = "[2024-01-05 10:00:00,000] [ERROR] [launch.py:321:sigkill_handler] exits with -9\n"
+    killed = "train.sh: line 3:  4242 Killed                  python train.py\n"
+    assert "was killed by SIG" in one(run_of_text(killed, code, "OSError: no"), "rank-died").title
+
+
 def test_a_taken_port_is_told_by_its_number_and_not_twice() -> None:
     found = one(run_of([problem("port-in-use", TAKEN)]), "rank-died")
     assert found.title.endswith("could not open the launcher's port: it is taken (port 29501)")

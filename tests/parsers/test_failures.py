@@ -31,7 +31,29 @@ def test_a_traceback_without_its_head_is_one_where_a_source_begins(
 ) -> None:
     """Elsewhere frames of a stack are many, and mean nothing."""
     rest = ["a line of 40 characters that means nothing"] * before
-    assert causes(*rest, FRAME, "ValueError: no") == [("exception", "ValueError: no")] * is_read
+    end = [FRAME, "ValueError: no", "a line of something else"]
+    assert causes(*rest, *end) == [("exception", "ValueError: no")] * is_read
+
+
+ALONE = "ValueError: no rows in shard 17"
+
+
+def test_an_exception_without_a_traceback_counts_as_the_last_line_of_a_source_alone() -> None:
+    """In front of others it may have been caught."""
+    told = [("exception", f"a last line without a traceback: {ALONE}")]
+    before = ["a line of 40 characters that means nothing"] * 2000
+    assert causes(ALONE) == causes(*before, ALONE, "", "") == told
+    assert causes(ALONE, "a line of something else") == []
+    assert causes(*before, f"[rank13]: {ALONE}") == [("exception", ALONE)]  # nobody caught it
+    for quoted in ("skipped a batch, ", "2024-03-15 13:28:52,900 - ERROR - ", "ERROR:root:"):
+        assert causes(quoted + ALONE) == []
+
+
+def test_the_last_line_of_a_traceback_is_told_once() -> None:
+    head = "Traceback (most recent call last):"
+    assert causes(head, FRAME, ALONE) == causes(FRAME, ALONE) == [("exception", ALONE)]
+    oom = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert causes(oom) == causes(head, FRAME, oom) == [("oom", oom)]
 
 
 def test_a_traceback_that_the_source_breaks_off_is_told_with_its_last_frame() -> None:
@@ -90,7 +112,7 @@ def test_an_exception_alone_behind_its_rank_is_one_where_a_source_begins(
 ) -> None:
     """PyTorch puts the rank in front of what nobody caught, and of nothing that a script prints."""
     rest = ["a line of 40 characters that means nothing"] * before
-    told = causes(*rest, "[rank3]: KeyError: 'labels'")
+    told = causes(*rest, "[rank3]: KeyError: 'labels'", "a line of something else")
     assert told == [("exception", "KeyError: 'labels'")] * is_read
     assert causes(*rest, "KeyError: 'labels'", "rank3: KeyError: 'labels'") == []
 

@@ -24,6 +24,7 @@ from dsprof.findings.failures.ends import (
     said_of,
     signal_behind,
     signal_of,
+    stands_alone,
     step_span,
     sure_of,
     when,
@@ -101,6 +102,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + _OF_SSH * of_ssh(row)
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)
+            + _STANDS_ALONE * stands_alone(row)
             + code_meant(text)
             + said_of_missing(row, missing)
             + said_of_named(who)
@@ -228,6 +230,10 @@ _FOLLOWS = (
 _BREAKS_OFF = (
     " The source ends within its traceback: which exception it was, and whether it ended the "
     "process, is not told."
+)
+_STANDS_ALONE = (
+    " The source ends with that line and shows no traceback: whether it ended the process, or was "
+    "caught, is not told."
 )
 _UNSEEN = (
     " How it ended is not known: a process that skips Python's shutdown (os._exit) looks the same."

@@ -16,7 +16,7 @@ from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
 from dsprof.run.exits import INTERRUPTED
-from dsprof.run.problems import BREAKS_OFF, GAVE_UP, NONE_CLOSED
+from dsprof.run.problems import BREAKS_OFF, GAVE_UP, LAST_LINE, NONE_CLOSED
 from dsprof.run.table import among, where
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ _CLOSER: Final = {
     ("exception", "The model is not runnable with DeepSpeed"): "could not run what it was to tune",
     ("exception", "No optimal "): "found nothing that runs to tune",
     ("exception", BREAKS_OFF): "met an exception",
+    ("exception", LAST_LINE): "met an exception",
     ("exception", "A worker died or was killed"): "ended without an exception",
     ("exception", "The actor is dead because"): "ended without an exception",
     ("exception", "The actor died unexpectedly"): "ended without an exception",
@@ -231,6 +232,11 @@ def breaks_off(row: pd.Series[Any]) -> bool:
     return str(row["text"]).startswith(BREAKS_OFF)
 
 
+def stands_alone(row: pd.Series[Any]) -> bool:
+    """Whether the source ends with this exception, and shows no traceback of it."""
+    return str(row["text"]).startswith(LAST_LINE)
+
+
 def _device(row: pd.Series[Any]) -> str:
     """` (GPU 1)`: the device as its process counts them, where NCCL names it."""
     known = row["kind"] == "oom" and pd.notna(row["value"])
@@ -336,7 +342,9 @@ def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
     """How sure it is that this failure ended the last launch."""
     if untold_among(run, row):
         return "low"
-    if row["kind"] in ("gone", "left", "gpu-fault") or of_ssh(row) or breaks_off(row):
+    if row["kind"] in ("gone", "left", "gpu-fault") or of_ssh(row):
+        return "medium"
+    if breaks_off(row) or stands_alone(row):
         return "medium"
     return "high" if row["root_cause"] or not _others(run) else "medium"
 
