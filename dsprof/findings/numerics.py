@@ -9,7 +9,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.advice import bf16, change, clipping
+from dsprof.findings.advice import bf16, change, clipping, set_to
 from dsprof.findings.counted_skips import MOST_AT_START, Skips, counted_skips
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
@@ -41,12 +41,15 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     skips = replace(skips, sought=_sought(facts, skips))
     if not (skips.many or skips.endless):
         return []
+    found = _found_scale(facts, skips)
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
     engine = skips.engine if apart else None
     step, floor = Facts(facts.run, engine).step_seconds, _at_floor(facts, engine)
     spent = floor is not None or _is_spent(skips)
     seconds = skips.share * step if step and skips.lasts else None
     whose = f" of engine {engine}" if apart else ""
+    if found is not None:
+        return [_of_search(facts, skips, whose, found)]
     last = f", the last {skips.streak:,} all" * (skips.endless and skips.streak < skips.total)
     return [
         Finding(
@@ -70,6 +73,42 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
     ]
+
+
+#: Megatron's first loss scale, the highest that is usual, and the first overflow of a scaler, that
+#: with the usual hysteresis of 2 lowers nothing; as powers of 2 and skips.
+_HIGHEST: Final = 32
+_HELD: Final = 1
+
+
+def _found_scale(facts: Facts, skips: Skips) -> float | None:
+    """The loss scale at the end, if the skips are no more than a scaler needs that begins as high
+    as scalers do and falls to there, where that is no lower than others begin; else None."""
+    told = _scales(facts, skips.engine)
+    if told.empty or skips.at_start is False or skips.total == skips.of:
+        return None
+    scale, power = float(told.iloc[-1]), set_to(facts, "fp16.initial_scale_power")
+    highest = float(power) if isinstance(power, int | float) else _HIGHEST
+    if not OVERFLOW_SCALE <= scale < math.inf:
+        return None
+    return scale if skips.total <= highest - math.log2(scale) + _HELD else None
+
+
+def _of_search(facts: Facts, skips: Skips, whose: str, scale: float) -> Finding:
+    """That a scaler looked for its first scale, which is as it should be."""
+    return Finding(
+        rule="overflow-streak",
+        severity=Severity.INFO,
+        title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped: as many as the loss "
+        f"scaler may need to come down to its scale, {scale:,.0f}",
+        summary="A scaler begins high, at up to 2^32, and halves its scale with each skip until "
+        "gradients fit. That is usual for the first steps of a training, and these skips are no "
+        "more than it takes.",
+        engine=skips.engine if whose else None,
+        evidence=skips.evidence,
+        advice=_scale_advice(facts, skips.at_start, skips.total, skips.engine if whose else None),
+        confidence="high" if skips.at_start else "medium",
+    )
 
 
 #: A share that would read as all.

@@ -384,6 +384,28 @@ def test_a_scaler_that_halves_a_high_scale_from_the_start_is_still_looking_for_o
     assert (found.gain is None) is sought
 
 
+@pytest.mark.parametrize(
+    ("counts", "scale", "json", "usual"),
+    [
+        ([(100, 16)], 2.0**17, "", True),
+        ([(30, 16), (100, 16)], 2.0**17, "", True),
+        ([(100, 17)], 2.0**17, "", False),  # more than 2^32 can be halved to there
+        ([(100, 16)], 2.0**14, "", False),
+        ([(50, 10), (100, 16)], 2.0**17, "", False),  # behind updates that went well
+        ([(100, 16)], 2.0**17, '{"fp16": {"initial_scale_power": 20}}', False),
+    ],
+)
+def test_a_scaler_that_comes_down_from_a_high_scale_is_a_note(
+    counts: list[tuple[int, int]], scale: float, json: str, usual: bool
+) -> None:
+    """Megatron begins at 2^32, and skips a step for each time that its scale is halved."""
+    rows = [*steps(100, WELL), *skipped(*counts), metric("loss_scale", 100, scale)]
+    found = one(run_of(rows, ds_config=json) if json else run_of(rows), _STREAK)
+    assert (found.severity is Severity.INFO) is usual
+    assert ("come down to its scale, 131,072" in found.title) is usual
+    assert "100 steps were skipped" in found.title
+
+
 def test_a_loss_is_called_lost_only_where_enough_records_follow() -> None:
     rows = [metric("loss", s, 2.0 if s < 20 else math.nan) for s in range(1, 41)]
     lost, short = alone(run_of(rows), "nan-loss"), alone(run_of(rows[:21]), "nan-loss")
