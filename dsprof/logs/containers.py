@@ -23,13 +23,13 @@ from typing import Final
 from dsprof.logs.encodings import Encoding, is_utf_16
 from dsprof.logs.exports import (
     LINE_READERS,
+    MADE_READERS,
     History,
     Objects,
     Record,
     document_kind,
     lines_of,
     record_of,
-    table_reader,
 )
 from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
 
@@ -129,8 +129,8 @@ class Containers:
             self._kind = "plain" if wrap is None else "wrapped"
             self._unwrapped = None if wrap is None else Unwrapped(wrap)
             self._reader = None if self._unwrapped is None else self._unwrapped.line
-        elif self._kind == "table":
-            self._reader = table_reader(head)
+        elif self._kind in MADE_READERS:
+            self._reader = MADE_READERS[self._kind](head)
         elif self._kind in ("objects", "history"):
             self._objects = History() if self._kind == "history" else self._objects
             self._reader = self._objects.line

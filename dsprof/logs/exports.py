@@ -7,8 +7,9 @@ answers with pairs of time and line; asciinema records what a terminal printed, 
 Hugging Face's Trainer keeps what it logged in its state.
 What was printed takes the place of what held it. Where a pager, syslog or a clipboard wrote control
 characters out or lost them, colours are left out and carriage returns put back; Ray's mark behind
-repeated lines is left out, too. Line numbers are those of the file where a line of it holds one
-that was printed, else those of what was printed.
+repeated lines is left out, too; signs that other copies change are put back (`pastes`). Line
+numbers are those of the file where a line of it holds one that was printed, else those of what was
+printed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from dsprof.logs.pastes import pasted_reader
 
 _TEXT: Final = ("log", "message", "MESSAGE", "msg", "line", "textPayload", "@message", "_raw")
 _TIME: Final = ("time", "timestamp", "@timestamp", "ts", "asctime", "date", "__REALTIME_TIMESTAMP")
@@ -354,7 +357,11 @@ _DOCUMENTS: Final[dict[str, Callable[[bytes], object]]] = {
     "objects": _is_objects,
     "loki": _is_loki,
     "written out": _WRITTEN.search,
+    "pasted": pasted_reader,
 }
+
+#: Of kinds of sources whose beginning tells how a line is read.
+MADE_READERS: Final = {"table": table_reader, "pasted": pasted_reader}
 
 #: Of kinds of sources that are read a line at a time.
 LINE_READERS: Final = {
