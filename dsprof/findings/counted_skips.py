@@ -195,10 +195,10 @@ def _at_start(part: pd.DataFrame, *, still: bool) -> bool | None:
     rising = counts[: int(counts.argmax()) + 1]
     if (np.diff([0, *rising]) <= 0).any():
         return False
-    if still:
-        return True
-    held = len(part) > 1 and counts[-2] < int(part["step"].iloc[-2])
-    return False if held else None
+    before = rising[:-1] if still else counts[:-1]
+    if (before < part["step"].to_numpy(dtype=int)[: len(before)]).any():
+        return False  # an update went well, and a later step was skipped, or may have been
+    return True if still else None
 
 
 def _streak(flags: pd.DataFrame) -> int:

@@ -392,6 +392,7 @@ def test_a_scaler_that_halves_a_high_scale_from_the_start_is_still_looking_for_o
         ([(100, 17)], 2.0**17, "", False),  # more than 2^32 can be halved to there
         ([(100, 16)], 2.0**14, "", False),
         ([(50, 10), (100, 16)], 2.0**17, "", False),  # behind updates that went well
+        ([(50, 10), (90, 16), (100, 16)], 2.0**17, "", False),
         ([(100, 16)], 2.0**17, '{"fp16": {"initial_scale_power": 20}}', False),
     ],
 )
