@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of, those
 from dsprof.logs.launches import engines_of, late_marks, segments_of, trainings_of
 
 __all__ = ["Placed", "Source", "place"]
+
+_TELLING_GAPS: Final = 3  # between marks, as few as show how often a job prints
+_MOST: Final = 0.5  # of them
+_FAR: Final = 10  # steps from one mark to the next, where a job prints each
 
 
 @dataclass(slots=True)
@@ -206,18 +210,35 @@ def _number_alike(ends: np.ndarray, leading: np.ndarray, placed: Placed) -> None
 
 def _windows(steps: np.ndarray, engine: np.ndarray, cut: np.ndarray | None = None) -> np.ndarray:
     """How many steps each mark covers: the distance to the mark before it; the usual one where that
-    is not in the log: of the first mark, and where lines in front were left out (`cut`)."""
+    is not in the log: of the first mark, and where lines in front were left out (`cut`, or as the
+    distances show)."""
     windows = np.full(len(steps), NONE, np.int64)
     for one in np.unique(engine):
         mine = np.flatnonzero(engine == one)
         printed, at, which = np.unique(steps[mine], return_index=True, return_inverse=True)
         gaps = np.diff(printed)
-        whole = np.ones(len(gaps), bool) if cut is None else ~cut[mine][at[1:]]
+        whole = ~_lack_marks(printed)
+        whole &= True if cut is None else ~cut[mine][at[1:]]
         usual = int(np.median(gaps[whole])) if whole.any() else NONE
         first = min(max(int(printed[0]), 1), usual)
         after = np.where(whole, gaps, np.minimum(gaps, usual))
         windows[mine] = np.append(first, after)[which]
     return windows
+
+
+def _lack_marks(printed: np.ndarray) -> np.ndarray:
+    """Between which marks others are missing: most stand alike apart, and these a multiple of that,
+    as in an excerpt. A job prints at regular steps, or at no two alike."""
+    gaps = np.diff(printed)
+    told = np.diff(printed, prepend=0) if len(gaps) and printed[0] <= gaps.min() else gaps
+    if len(told) < _TELLING_GAPS:
+        return np.zeros(len(gaps), bool)
+    usual = int(np.median(told))
+    regular = (told == usual).mean() > _MOST
+    # A line of every step may be wanting for one that was skipped.
+    far = gaps >= (_FAR if usual == 1 else 2 * usual)
+    lack: np.ndarray = far & (gaps % usual == 0) & regular
+    return lack
 
 
 def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Placed) -> None:

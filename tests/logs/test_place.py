@@ -465,6 +465,26 @@ def test_calls_before_records_that_were_counted_are_of_no_step() -> None:
     assert spans((CALL + GLOBAL % 7 + record) * 3) == [(1, 1), (2, 1), (3, 1)]
 
 
+@pytest.mark.parametrize(
+    ("printed", "covered"),
+    [
+        ((10, 20, 500), [10, 10, 10]),
+        ((10, 20, 30, 500, 510), [10, 10, 10, 10, 10]),
+        ((110, 120, 130, 500, 510), [10, 10, 10, 10, 10]),
+        ((1, 2, 3, 4, 500), [1, 1, 1, 1, 1]),
+        ((1, 2, 3, 5, 6), [1, 1, 1, 2, 1]),  # the line of one step may be wanting
+        ((1, 2, 4, 8, 16, 32), [1, 1, 2, 4, 8, 16]),  # no two alike
+        ((10, 500), [10, 490]),
+    ],
+)
+def test_a_line_of_an_excerpt_stands_for_no_more_than_those_of_the_whole_log(
+    printed: tuple[int, ...], covered: list[int]
+) -> None:
+    """Numbers of steps show that lines in front of it are missing."""
+    told = b"".join(map(mark, printed))
+    assert [row["steps"] for row in rows(told, name="skipped")] == covered
+
+
 @pytest.mark.parametrize("gap", [b"...\n", b"[...]\n", b"<truncated>\n"])
 def test_a_line_behind_lines_that_were_left_out_stands_for_no_more_than_the_others(
     gap: bytes,
