@@ -15,6 +15,7 @@ from dsprof.run.durations import ENOUGH, whole_steps
 from dsprof.run.longest import longest_part
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import STEP, numbers, where, within
+from dsprof.units import format_seconds
 
 #: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.
 _WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")
@@ -119,11 +120,23 @@ def without_first(steps: pd.DataFrame) -> str:
     step, a warm-up`, or "".
     """
     part = longest_part(steps)
-    return _without_first(len(part) - len(_warm(part)))
+    return _without_first(part, len(part) - len(_warm(part)))
 
 
-def _without_first(many: int) -> str:
-    return f"without the first {many if many > 1 else 'step'}, a warm-up" if many else ""
+def _without_first(part: pd.DataFrame, many: int) -> str:
+    """The same of so many rows. Of means over windows it says how long these took, which no mean
+    tells then; of lines that tell of a single step now and then, that these are of no first one."""
+    if not many:
+        return ""
+    left = part[:many]
+    steps = round(left["covers"].sum())
+    if steps > many:
+        seconds = float((left["seconds"] * left["covers"]).sum())
+        return f"without the first {steps:,} steps, a warm-up of {format_seconds(seconds)}"
+    if part["step"].diff().median() > 1:
+        told = f"{many} printed ones, up" if many > 1 else "printed one, up"
+        return f"without the first {told} to step {int(left['step'].iloc[-1]):,}, a warm-up"
+    return f"without the first {many if many > 1 else 'step'}, a warm-up"
 
 
 def left_aside(steps: pd.DataFrame) -> str:
@@ -135,7 +148,7 @@ def left_aside(steps: pd.DataFrame) -> str:
     main = len(_known_alike(warm))
     few = main < len(warm)
     untold = few and pd.isna(part["whole_seconds"].iloc[0])
-    first = "" if untold else _without_first(len(part) - len(warm))
+    first = "" if untold else _without_first(part, len(part) - len(warm))
     return f", {_WHOLE[main > 1]}" * few + (f", {first}" if first else "")
 
 
