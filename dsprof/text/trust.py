@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.events import GRAVITY, PROBLEMS
+from dsprof.events import GRAVITY, PROBLEMS, Severity
 from dsprof.quotes import quoted
 from dsprof.text import words
 from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
@@ -66,7 +66,6 @@ def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
 
 def _problem(row: pd.Series[Any]) -> RenderableType:
     """What it is, and below that the log's own words and where they stand."""
-    kind = str(row["kind"])
     rank = f"rank {int(row['rank']):,}" if words.known(row["rank"]) else ""
     host = f"on {row['host']}" if words.known(row["host"]) else ""
     step = f"at step {int(row['step']):,}" if words.known(row["step"]) else ""
@@ -77,11 +76,18 @@ def _problem(row: pd.Series[Any]) -> RenderableType:
         say(more, QUIET),
         place(row["source"], row["line"]),
     )
-    return Group(say(f"{_meaning(kind)} ({where})" if where else _meaning(kind)), told)
+    meaning = _meaning(row)
+    return Group(say(f"{meaning} ({where})" if where else meaning), told)
 
 
-def _meaning(kind: str) -> str:
-    """What a kind of problem is, without the notes for those who read the table."""
+def _meaning(row: pd.Series[Any]) -> str:
+    """What a kind of problem is, without the notes for those who read the table; an exception that
+    Python only printed, or that training went on behind, ended no process."""
+    kind = str(row["kind"])
+    if kind == "exception" and row["severity"] == Severity.INFO:
+        return "an exception that ended no process"
+    if kind == "exception" and row["survived"]:
+        return "an exception or a fatal error; training went on"
     return PROBLEMS.get(kind, kind).partition(";")[0].partition(" (")[0]
 
 

@@ -22,6 +22,7 @@ from dsprof.text.document import document
 from dsprof.text.overview import overview
 from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
 from tests.findings.test_ranks import ranks
+from tests.loaded import run_of_text
 from tests.recording.recorded import header, record, write_steps
 from tests.text.said import (
     BAR,
@@ -95,6 +96,22 @@ def test_the_first_cause_stands_before_what_follows_from_it(sample_run: Sample) 
     problems = text[text.index("\nProblems") :]
     assert problems.index("first cause") < problems.index("Killing subprocess")
     assert "killed_rank_0.19.8.log:229" in problems
+
+
+def test_an_exception_that_ended_no_process_is_not_said_to_have_ended_one() -> None:
+    thrown = """Traceback (most recent call last):
+  File "/data/train/cache.py", line 105, in put
+FileNotFoundError: [Errno 2] No such file or directory: 'table.tmp'
+"""
+    step = "[Rank 0] step={}, skipped=0, lr=[0.1], mom=[(0.9, 0.9)]\n"
+    printed = f"Exception ignored in atexit callback: <function put at 0x7f00>\n{thrown}"
+    for text, told in (
+        (printed, "an exception that ended no process"),
+        (thrown + "".join(map(step.format, range(1, 9))), "; training went on"),
+        (thrown, "an exception or a fatal error ended a process"),
+    ):
+        problem = rows_of(shown(run_of_text(text)), "Problems")[1]
+        assert told in problem
 
 
 def test_a_log_without_a_step_says_what_to_ask_for(tmp_path: Path) -> None:
