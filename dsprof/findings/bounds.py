@@ -96,7 +96,7 @@ def modest(one: Finding, facts: Facts) -> Finding:
     if facts.micro_only:
         return _at_most(one, "medium", "only micro-batches are timed")
     if _sums_alone(facts):
-        one = _at_most(one, "medium", "no line tells how long whole steps take")
+        one = _at_most(one, "medium", "no line read here tells how long whole steps take")
         return replace(one, summary=f"{one.summary} {_SUMS}")
     return one
 
