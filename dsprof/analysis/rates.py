@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dsprof.analysis.breakdown import engines, mean_of
 from dsprof.events import Kind
+from dsprof.run.steps import counted_batches
 from dsprof.run.table import STEP, of_kind, within
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def batch_of(run: Run, steps: pd.DataFrame) -> float | None:
     rows = run.told[run.told["engine"].isin(steps["engine"].unique())]
     told = of_kind(rows, Kind.METRIC, "global_batch_size")["value"].dropna()
     batch = configured_batch(run, steps)
-    return batch if (told == batch).all() else None
+    counts = within(steps, of_kind(rows, Kind.METRIC, "samples"), *STEP)
+    counted = counted_batches(counts, counts["value"]).dropna()
+    return batch if (told == batch).all() and (counted == batch).all() else None
 
 
 def configured_batch(run: Run, steps: pd.DataFrame) -> float | None:

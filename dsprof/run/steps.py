@@ -244,6 +244,22 @@ def _batch_sizes(
     return own.where(own.between(1, COUNTABLE)).fillna(_number(config, "train_batch_size"))
 
 
+def counted_batches(steps: pd.DataFrame, samples: pd.Series[float]) -> pd.Series[float]:
+    """Samples of one step where the source counts them from step to step: a loop of its own may
+    take more or fewer than the engine was told. NaN where their number does not rise.
+
+    Args:
+        steps: steps in order.
+        samples: how many the source counts up to each.
+    """
+    parts = [steps["segment"], steps["engine"]]
+    more = samples.groupby(parts, observed=True).diff()
+    each = more / steps["step"].astype("float64").groupby(parts, observed=True).diff()
+    each = each.where(each.gt(0) & np.isfinite(each))
+    first = samples.groupby(parts, observed=True).cumcount() == 0
+    return each.where(~first, each.groupby(parts, observed=True).bfill(limit=1))
+
+
 def _rates(
     table: pd.DataFrame,
     timed: pd.Series[float],
@@ -252,7 +268,9 @@ def _rates(
     config: Mapping[str, Any],
 ) -> None:
     """Fill `seconds`, `seconds_from`, `samples_per_second` and `tokens_per_second`."""
-    batch = table["global_batch_size"].fillna(batch)
+    batch = (
+        table["global_batch_size"].fillna(counted_batches(table, table["samples"])).fillna(batch)
+    )
     rate = table["samples_per_second"]
     stated = {
         "logged": table["step_seconds"],
@@ -263,7 +281,7 @@ def _rates(
     known = stated | {"timers": timed, "clock": clock.where(silent)}
     table["seconds"], table["seconds_from"] = _in_one_way(table, known)
     table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
-    logged = among(table["seconds_from"], ["logged", "bar"])
+    logged = among(table["seconds_from"], ["logged", "bar", "clock"])
     table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
     per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
     per_sample = table["samples_per_second"] * _number(config, "seq_length")

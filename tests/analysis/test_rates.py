@@ -46,6 +46,13 @@ def test_a_batch_that_grows_in_training_is_none_that_rates_can_be_held_against(
     assert batch_of(run, run.steps) == told
 
 
+def test_the_batch_that_an_engine_was_told_is_none_where_a_loop_counts_other_samples() -> None:
+    for each, told in ((32, 32), (8, None)):
+        counted = [metric("samples", step, each * step) for step in (1, 2, 3)]
+        run = run_of(counted, train_batch_size=32)
+        assert batch_of(run, run.steps) == told
+
+
 def test_the_batch_of_an_engine_that_says_its_own_is_not_the_first_one_s() -> None:
     rows = [metric("loss", 1, 2.0) | {"engine": engine} for engine in (0, 1)]
     rows += [

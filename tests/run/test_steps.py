@@ -114,6 +114,29 @@ def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
     assert list(steps["seconds_from"][1:]) == ["clock", "clock"]
 
 
+def test_steps_that_the_clock_alone_times_have_a_rate_of_their_batch() -> None:
+    """Their loops state a mean since the start at most, and of what an engine times."""
+    marks = [
+        metric("lr", step, 0.1, at=pd.Timestamp("2024-01-01") + pd.Timedelta(seconds=at))
+        for step, at in ((10, 0), (20, 5), (40, 11))
+    ]
+    steps = run_of(config("train_batch_size", 12), *marks).steps
+    assert steps["samples_per_second"].tolist()[1:] == [24.0, 40.0]
+
+
+def test_samples_that_a_loop_counts_from_step_to_step_are_its_batch() -> None:
+    """DPO's reference loop counts 32 where its engine was told 128."""
+    marks = [
+        row
+        for step in range(1, 5)
+        for row in (metric("samples_per_second", step, 64.0), metric("samples", step, 32.0 * step))
+    ]
+    steps = run_of(config("train_batch_size", 128), *marks).steps
+    assert steps["seconds"].tolist() == [0.5] * 4
+    alone = run_of(config("train_batch_size", 128), *marks[:2]).steps
+    assert alone["seconds"].tolist() == [2.0]  # how many each step has, one count does not say
+
+
 def test_the_clock_spans_steps_that_another_framework_prints_without_a_stamp() -> None:
     """The Trainer logs every fifth step without one, DeepSpeed every tenth with one."""
     text = ""
