@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dsprof.live import feed
@@ -644,6 +645,9 @@ def test_recordings_are_at_their_ends_before_the_last_steps_are_judged(
     assert [row.step for row in picture.ranks.rows] == [200, 200]
 
 
+@pytest.mark.skipif(
+    int(pa.__version__.split(".")[0]) < 26, reason="this pyarrow imports pandas by itself"
+)
 def test_the_first_picture_needs_no_pandas(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_bytes(b"".join(map(step_line, range(1, 30))))
     Job(tmp_path / "a", 2).run(3)
