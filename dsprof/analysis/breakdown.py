@@ -15,7 +15,6 @@ from dsprof.run.durations import ENOUGH, whole_steps
 from dsprof.run.longest import longest_part
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import STEP, numbers, where, within
-from dsprof.units import format_seconds
 
 #: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.
 _WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")
@@ -124,15 +123,14 @@ def without_first(steps: pd.DataFrame) -> str:
 
 
 def _without_first(part: pd.DataFrame, many: int) -> str:
-    """The same of so many rows. Of means over windows it says how long these took, which no mean
-    tells then; of lines that tell of a single step now and then, that these are of no first one."""
+    """The same of so many rows: of means over windows, how many steps these are of; of lines that
+    tell of a single step now and then, that these are of no first one."""
     if not many:
         return ""
     left = part[:many]
     steps = round(left["covers"].sum())
     if steps > many:
-        seconds = float((left["seconds"] * left["covers"]).sum())
-        return f"without the first {steps:,} steps, a warm-up of {format_seconds(seconds)}"
+        return f"without the first {steps:,} steps, a warm-up"
     if part["step"].diff().median() > 1:
         told = f"{many} printed ones, up" if many > 1 else "printed one, up"
         return f"without the first {told} to step {int(left['step'].iloc[-1]):,}, a warm-up"

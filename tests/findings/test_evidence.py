@@ -85,6 +85,10 @@ def measured(run: Run, proof: Evidence) -> bool:
     told = run.as_told
     here = told[(told["line"] == proof.line) & (told["source"].astype("str") == proof.source)]
     known = list(values(here))
+    barred = run.steps[(run.steps["line"] == proof.line) & (run.steps["seconds_from"] == "bar")]
+    if len(barred):  # by the bars beside its line and the one before it
+        bars = told.loc[told["name"] == "bar_elapsed", "seconds"].unique()
+        known += [(b - a) / barred["covers"].iloc[0] for a, b in combinations(bars, 2)]
     known += [a - b for a in known for b in known]
     known += [sum(some) for n in (2, 3) for some in combinations(dict.fromkeys(known[:12]), n)]
     if any(math.isclose(one, other, rel_tol=0.012) for one in said for other in known):
