@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.events import CLASSES, Class, Kind
 from dsprof.run.bars import bar_seconds
+from dsprof.run.batches import COUNTABLE, batch_sizes, counted_batches, positive
 from dsprof.run.between import by_the_clock, wider_timers
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import (
@@ -61,8 +62,6 @@ COLUMNS: Final = (
 _READ: Final = (
     *STEP, "steps", "rank", "at", "name", "seconds", "value", "source", "line", "pattern",
 )  # fmt: skip
-
-COUNTABLE: Final = 2.0**53  #: beyond this, floats cannot represent all integers
 
 
 def steps(
@@ -123,7 +122,7 @@ def steps(
     timed = timed_steps(table, at)
     sums = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     sums = sums.where(timed if recorded else timed & ~partial_steps(table, phases))
-    _rates(table, sums, clock, _batch_sizes(events, table, config), config)
+    _rates(table, sums, clock, batch_sizes(events, table, config), config)
     of_all_steps(table)
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
@@ -224,42 +223,6 @@ def _of_one(rows: Codes, place: Codes, engine: np.ndarray) -> Codes:
     return others if enough else rows
 
 
-def _batch_sizes(
-    events: pd.DataFrame, table: pd.DataFrame, config: Mapping[str, Any]
-) -> pd.Series[float]:
-    """Samples per step for each row, as its launch states. Unknown if engines differ and the source
-    does not say which has which.
-    """
-    said = of_kind(events, Kind.CONFIG, "train_batch_size")
-    said = where(said, said["value"].notna())
-    if said.empty:
-        return pd.Series(_number(config, "train_batch_size"), table.index)
-    each = said.groupby("engine")["value"].last()
-    if len(each) > 1:
-        return table["engine"].map(each).astype("float64")
-    alone = table["engine"].nunique() < 2 or said["value"].nunique() < 2
-    if not alone:
-        return pd.Series(np.nan, table.index)
-    own = table["segment"].map(said.groupby("segment")["value"].last()).astype("float64")
-    return own.where(own.between(1, COUNTABLE)).fillna(_number(config, "train_batch_size"))
-
-
-def counted_batches(steps: pd.DataFrame, samples: pd.Series[float]) -> pd.Series[float]:
-    """Samples of one step where the source counts them from step to step: a loop of its own may
-    take more or fewer than the engine was told. NaN where their number does not rise.
-
-    Args:
-        steps: steps in order.
-        samples: how many the source counts up to each.
-    """
-    parts = [steps["segment"], steps["engine"]]
-    more = samples.groupby(parts, observed=True).diff()
-    each = more / steps["step"].astype("float64").groupby(parts, observed=True).diff()
-    each = each.where(each.gt(0) & np.isfinite(each))
-    first = samples.groupby(parts, observed=True).cumcount() == 0
-    return each.where(~first, each.groupby(parts, observed=True).bfill(limit=1))
-
-
 def _rates(
     table: pd.DataFrame,
     timed: pd.Series[float],
@@ -283,8 +246,8 @@ def _rates(
     table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
     logged = among(table["seconds_from"], ["logged", "bar", "clock"])
     table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
-    per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
-    per_sample = table["samples_per_second"] * _number(config, "seq_length")
+    per_gpu = table["tokens_per_second_gpu"] * positive(config, "world_size")
+    per_sample = table["samples_per_second"] * positive(config, "seq_length")
     table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
 
 
@@ -361,11 +324,6 @@ def _clock(table: pd.DataFrame) -> pd.Series[float]:
     """Seconds per step between two lines; unknown if there is a pause between them."""
     seconds = paces(table)
     return seconds.mask(lasted(table, seconds).notna())
-
-
-def _number(config: Mapping[str, Any], name: str) -> float:
-    value = config.get(name)
-    return float(value) if isinstance(value, int | float) and value > 0 else np.nan
 
 
 def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
