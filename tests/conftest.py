@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
+import pyarrow as pa
 import pytest
 
 import dsprof
@@ -22,6 +23,11 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_logs"
 BY_NAME = {name: path for path in SAMPLES.glob("*.log") for name in (path.name, path.stem)}
 OF_JOBS = ("hook", "integrations")  #: folders of tests that train
+
+#: For tests of what needs no pandas.
+without_pandas = pytest.mark.skipif(
+    int(pa.__version__.split(".")[0]) < 26, reason="this pyarrow imports pandas by itself"
+)
 
 Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -53,9 +53,15 @@ def test_ranks_that_lie_apart_in_their_own_work_wait_for_each_other(tmp_path: Pa
     found = late(tmp_path)
     assert found.seconds_per_step == pytest.approx(0.4)
     assert found.share == pytest.approx(0.2)
-    assert found.severity == "critical"
     assert "up to 20 % of each step" in found.title
     assert "forward-backward takes 1.10 s to 1.50 s" in found.title
+
+
+def test_beyond_a_fifth_of_a_step_that_is_critical(tmp_path: Path) -> None:
+    apart = log(tmp_path, (1100.0, 1520.0), reduced=(40.0, 450.0))
+    assert one(apart, "straggler-rank").severity == "critical"
+    near = log(tmp_path, (1100.0, 1480.0), reduced=(40.0, 410.0))
+    assert one(near, "straggler-rank").severity == "warning"
 
 
 def test_who_waits_inside_the_optimizer_was_early_before_it(tmp_path: Path) -> None:

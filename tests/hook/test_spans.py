@@ -310,6 +310,7 @@ def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
 def test_a_wait_of_another_thread_holds_up_no_phase_of_training(
     timeline: Timeline, clock: Clock
 ) -> None:
+    pytest.importorskip("torch")  # it tells whose backward a thread is in
     group, work = Group(), object()
     calls, track = calls_on(timeline, group), timeline.track(1)
     frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
@@ -525,6 +526,7 @@ def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
     timeline: Timeline, clock: Clock
 ) -> None:
     """A checkpoint that is written in the background, with collectives of its own."""
+    pytest.importorskip("torch")  # it tells whose backward a thread is in
     group, work = Group(), object()
     calls, track = calls_on(timeline, group), timeline.track(1)
     frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from dsprof.live import feed
@@ -20,6 +19,7 @@ from dsprof.live.text import headline
 from dsprof.live.watch import Watch
 from dsprof.recording import Writer, stream
 from dsprof.recording.launches import FOLDER, end, killed
+from tests.conftest import without_pandas
 from tests.findings.test_engines import in_turns
 from tests.live.jobs import MS, ROOT, Job, alone
 from tests.live.test_log import step_line
@@ -645,9 +645,7 @@ def test_recordings_are_at_their_ends_before_the_last_steps_are_judged(
     assert [row.step for row in picture.ranks.rows] == [200, 200]
 
 
-@pytest.mark.skipif(
-    int(pa.__version__.split(".")[0]) < 26, reason="this pyarrow imports pandas by itself"
-)
+@without_pandas
 def test_the_first_picture_needs_no_pandas(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_bytes(b"".join(map(step_line, range(1, 30))))
     Job(tmp_path / "a", 2).run(3)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsprof.logs import arrow
+from tests.conftest import without_pandas
 
 LOGS = Path(__file__).parents[2] / "sample_logs"
 
@@ -47,6 +48,7 @@ print(len(read), sum(read), "pandas" in sys.modules)
 """
 
 
+@without_pandas
 def test_reading_logs_does_not_import_pandas() -> None:
     done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, check=True)
     logs, rows, imported = done.stdout.split()
