@@ -56,8 +56,8 @@ def tell_step(engine: Any, parts: Parts, step: int, micros: int) -> None:
     """
     track, writer = parts.track, parts.recorder.writer
     if not (parts.is_in_header or track.trains):  # not earlier: an engine may only evaluate
-        for name, value in (_settings if track.number else config)(engine).items():
-            said = json.dumps(value) if isinstance(value, Mapping) else value
+        for name, value in config(engine).items():
+            said = json.dumps(value, default=str) if isinstance(value, Mapping) else value
             writer.config(name, said, track.number)
     samples = parts.batch.other(engine, micros)
     if samples is not None:

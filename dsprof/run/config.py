@@ -30,7 +30,7 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     """Canonical name → value; `ds_config` is the job's own JSON. Unknown names are absent.
 
     What is said last holds: a restart may change it. Of a launch the engine's word counts more than
-    the arguments of its script. Engine 0 speaks for the run; where the
+    the arguments of its script. The first engine that ends a step speaks for the run; where the
     source does not say which of several engines a line is of, and they differ, it is unknown.
 
     Args:
@@ -41,7 +41,7 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     rows = where(rows, ~among(rows["name"], COUNTED))
     if launch is not None:
         rows = rows[~(rows["segment"] > launch).fillna(value=False).astype(bool)]
-    rows = where(rows, rows["engine"] == rows["engine"].min())
+    rows = _of_the_trained(events, rows)
     if (events["engine"] > 0).any():
         rows = _undisputed(rows)
     last = _by_weight(events, rows).drop_duplicates("name", keep="last")
@@ -62,6 +62,30 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     if stages:
         known.setdefault("pipeline_parallel_size", stages)
     return _derived(known)
+
+
+#: What each engine of a job may be told differently.
+_OF_AN_ENGINE: Final = (*IN_JSON, "ds_config", "dtype", "wall_clock_breakdown")
+
+
+def _of_the_trained(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Settings of the process, told with those of its first engine, and of the first that ends a
+    step: before it a trainer may make one that only evaluates, such as a reference model's.
+    """
+    first = rows["engine"].min()
+    others = rows["engine"] != first
+    trained = _first_that_steps(events) if others.any() else first
+    own = rows["engine"] == trained
+    if trained == first or not own.any():
+        return where(rows, ~others)
+    theirs = rows["name"].isin([*_OF_AN_ENGINE, *rows.loc[own, "name"].unique()])
+    return where(rows, own | ~(others | theirs))
+
+
+def _first_that_steps(events: pd.DataFrame) -> int:
+    metrics = of_kind(events, Kind.METRIC)
+    engines = metrics.loc[metrics["step"].notna(), "engine"]
+    return int(engines.min()) if len(engines) else -1
 
 
 #: What a script was told on its command line.
@@ -107,10 +131,6 @@ def told_again(events: pd.DataFrame) -> bool:
     """Whether several launches tell settings."""
     launches = of_kind(events, Kind.CONFIG)["segment"].dropna()
     return len(launches) > 0 and bool(launches.min() < launches.max())
-
-
-#: What each engine of a job may be told differently.
-_OF_AN_ENGINE: Final = (*IN_JSON, "ds_config", "dtype", "wall_clock_breakdown")
 
 
 def _undisputed(rows: pd.DataFrame) -> pd.DataFrame:

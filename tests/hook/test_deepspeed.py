@@ -43,6 +43,15 @@ def test_engines_of_one_process_have_their_own_batches_and_stages(out: Path) -> 
     assert said.groupby("engine")["value"].unique().map(list).to_dict() == {0: [1], 1: [3]}
 
 
+def test_settings_are_those_of_the_engine_that_trains_not_of_one_that_only_evaluates(
+    out: Path,
+) -> None:
+    config = dsprof.load(out / "reference").config
+    said = config["zero_stage"], config["gradient_accumulation_steps"], config["world_size"]
+    assert said == (2, 2, 2)
+    assert config["ds_config"]["zero_optimization"]["stage"] == 2
+
+
 def test_an_engine_of_a_model_that_is_attached_goes_on_with_its_steps(out: Path) -> None:
     for rows in folder(out / "wraps"):
         assert [(step.engine, step.step) for step in rows.steps] == [(0, n) for n in range(1, 5)]

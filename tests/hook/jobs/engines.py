@@ -62,6 +62,17 @@ def two() -> None:
                     engine.step()
 
 
+def reference() -> None:
+    """One that only evaluates, made before the one that trains."""
+    judge, engine = job.engine(0, 1), job.engine(2, 2)
+    with recorded("reference", judge, engine):
+        for micro in range(2 * STEPS):
+            with torch.no_grad():
+                judge(job.batch(micro))
+            micro_batches(engine, micro, 1)
+            engine.step()
+
+
 def saves() -> None:
     """The whole model, which stage 3 gathers first."""
     settings = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
@@ -191,7 +202,7 @@ def recorded(name: str, *engines: Any) -> Any:
 
 def main() -> None:
     job.start_deepspeed()
-    for way in (no_sync, batch, two, saves, moves, evaluates):
+    for way in (no_sync, batch, two, reference, saves, moves, evaluates):
         way()
     for trained in (False, True):
         wraps(trained=trained)
