@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from dsprof.findings.failures.missing_modules import against_import
 from dsprof.findings.finding import Advice
 
 SSH: Final = Advice(
@@ -347,4 +348,6 @@ def against_exception(text: str) -> tuple[Advice, ...]:
         why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
         product = str(each * micro_batches * ranks)
         return (Advice("train_batch_size", sizes[1], f"{product}, or left out", why),)
+    if imported := against_import(text):
+        return (imported,)
     return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]
