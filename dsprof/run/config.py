@@ -250,7 +250,7 @@ def _consistent(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(known: dict[str, Any]) -> dict[str, Any]:
-    """Sizes that follow from others: ranks from the layout or back, one batch size from two."""
+    """Sizes that follow from others: ranks from the layout or back, one of a batch from two."""
     tensor, stages, sequence, world, data = (
         _count(known.get(name))
         for name in (
@@ -278,6 +278,8 @@ def _batches(known: dict[str, Any], data: int) -> dict[str, Any]:
         known["train_batch_size"] = micro * accumulation * data
     if data and micro and batch and not accumulation and batch % (micro * data) == 0:
         known["gradient_accumulation_steps"] = batch // (micro * data)
+    if micro and accumulation and batch and not data and batch % (micro * accumulation) == 0:
+        known["data_parallel_size"] = batch // (micro * accumulation)
     return known
 
 

@@ -81,6 +81,10 @@ _MODULE: Final = Advice(
     "a launcher runs the same command on every host, where another Python may be first",
 )
 
+_TRANSFORMERS: Final = Advice(
+    "transformers", "", "a newer version", "the checkpoint names a class that this one lacks"
+)
+
 _FULL_DISK: Final = Advice(
     "storage", "", "space", "mostly a full disk or quota while a checkpoint was written"
 )
@@ -330,6 +334,8 @@ _BY_TEXT: Final = {
         "on a disk of each host, or written by one process alone",
         "on a network file system another process removed or replaced that file",
     ),
+    "does not recognize this architecture": _TRANSFORMERS,
+    "does not exist or is not currently imported": _TRANSFORMERS,
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),

@@ -47,6 +47,11 @@ from tests.loaded import run_of_text
             "DeepSpeed, accelerate, transformers",
             "DeepSpeed before 0.16, or newer ones of the others",
         ),
+        (
+            "ValueError: Tokenizer class NewTokenizer does not exist or is not currently imported.",
+            "transformers",
+            "a newer version",
+        ),
         ("OSError: [Errno 28] No space left on device", "storage", "space"),
         (
             "OSError: [Errno 122] Disk quota exceeded",
