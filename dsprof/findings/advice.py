@@ -65,6 +65,12 @@ def change(
     return (Advice(path, shown(facts, path), to, why),)
 
 
+def ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
+    """Advice to have DeepSpeed print its timers."""
+    to = "true" if facts.shows_deepspeed else "true, if DeepSpeed trains it"
+    return change(facts, "wall_clock_breakdown", to, "prints timers")
+
+
 def set_to(facts: Facts, path: str) -> Any:
     """What a key is now, DeepSpeed's default included; None where that is not known."""
     value = _stated(facts, path)

@@ -120,6 +120,18 @@ class Job:
         return frozenset(one for one in patterns if one.startswith("deepspeed"))
 
     @cached_property
+    def shows_deepspeed(self) -> bool:
+        """Whether the source says that DeepSpeed trains; lines of a trainer alone leave it open."""
+        config, framework = self.run.config, str(self.run.meta.get("framework"))
+        return (
+            bool(self.engine_lines)
+            or self.has_config
+            or layout_of(config, self.run.meta).zero_stage is not None
+            or framework.startswith(("deepspeed", "gpt-neox"))
+            or "deepspeed" in str(config.get("launch_command"))
+        )
+
+    @cached_property
     def is_megatron_alone(self) -> bool:
         """Whether this is Megatron without DeepSpeed's engine, so that its settings have no effect.
 

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import change
+from dsprof.findings.advice import ask_for_timers, change
 from dsprof.findings.clocked_turns import mean_turn, pace_of_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
@@ -80,7 +80,6 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         else "This source shows no optimizer step"
     )
     loads = _loads_extension(facts)
-    ask_for_timers = change(facts, "wall_clock_breakdown", "true", "prints timers")
     return [
         Finding(
             rule="unaccounted-time",
@@ -99,7 +98,8 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             + (
                 "."
                 if clocked or facts.is_megatron_alone or facts.is_torch_alone
-                else "; timers need wall_clock_breakdown."
+                else f"; timers {'' if facts.shows_deepspeed else 'of DeepSpeed '}need "
+                "wall_clock_breakdown."
             )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
@@ -107,7 +107,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
                 *_print_steps(facts),
                 *_log_level(facts),
-                *(() if clocked else ask_for_timers),
+                *(() if clocked else ask_for_timers(facts)),
                 *((_OF_SILENCE,) if _is_setup_alone(facts) and not loads else ()),
             ),
             confidence="low" if profiled else "high",

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
-from dsprof.findings.advice import change, record
+from dsprof.findings.advice import ask_for_timers, record
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lately import grown, lately
@@ -217,10 +217,9 @@ _DEFECTS: Final = {
 }
 
 
-_PRINTS_TIMERS = (
-    " With wall_clock_breakdown DeepSpeed prints forward, backward, reduction and optimizer times "
-    "of each step."
-)
+_PRINTED = "prints forward, backward, reduction and optimizer times of each step."
+_PRINTS_TIMERS = f" With wall_clock_breakdown DeepSpeed {_PRINTED}"
+_MAY_PRINT_TIMERS = f" If DeepSpeed trains it, wall_clock_breakdown {_PRINTED}"
 
 
 _PROFILED_BY_NEMO: Final = Advice(
@@ -250,7 +249,8 @@ def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
         why = "prints what Megatron's own timers measure"
         said = f" Megatron's --timing-log-level 2 {why}."
         return said, (Advice("--timing-log-level", "", "2", why),)
-    return _PRINTS_TIMERS, change(facts, "wall_clock_breakdown", "true", "prints timers")
+    said = _PRINTS_TIMERS if facts.shows_deepspeed else _MAY_PRINT_TIMERS
+    return said, ask_for_timers(facts)
 
 
 def _lacking(facts: Facts) -> str:

@@ -246,6 +246,16 @@ def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
     assert found.advice[0].setting == "wall_clock_breakdown"
 
 
+def test_where_nothing_shows_deepspeed_its_timers_are_advised_on_that_condition() -> None:
+    rows = [row | {"pattern": "huggingface.train"} for row in steps(3, {})]
+    found = alone(run_of(rows), "unaccounted-time")
+    assert found.advice[0][:3] == ("wall_clock_breakdown", "", "true, if DeepSpeed trains it")
+    assert found.summary.startswith("If DeepSpeed trains it, wall_clock_breakdown prints ")
+    shown = alone(run_of(rows, zero_stage=2), "unaccounted-time")
+    assert shown.advice[0][:3] == ("wall_clock_breakdown", "", "true")
+    assert "If DeepSpeed" not in shown.summary
+
+
 def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines() -> None:
     rows = steps(20, WELL)
     lines = [metric("lr", step, 0.1) for step in range(1, 21)]
