@@ -350,10 +350,19 @@ def against_exception(text: str) -> tuple[Advice, ...]:
         return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
     sizes = _BATCH.search(text)
     if sizes:
-        each, micro_batches, ranks = map(int, sizes.group(2, 3, 4))
-        why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
-        product = str(each * micro_batches * ranks)
-        return (Advice("train_batch_size", sizes[1], f"{product}, or left out", why),)
+        return _against_sizes(*map(int, sizes.groups()))
     if imported := against_import(text):
         return (imported,)
     return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]
+
+
+def _against_sizes(batch: int, each: int, micro_batches: int, ranks: int) -> tuple[Advice, ...]:
+    """DeepSpeed takes a rank that has no process group yet for the only one."""
+    product = each * micro_batches * ranks
+    why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} rank{'s' * (ranks != 1)}"
+    fits = Advice("train_batch_size", str(batch), f"{product}, or left out", why)
+    if ranks != 1 or not product or batch % product or batch == product:
+        return (fits,)
+    why = f"{batch} fits {batch // product} ranks, of which DeepSpeed counted 1"
+    group = Advice("deepspeed.init_distributed()", "", "under a launcher, before zero.Init", why)
+    return group, fits

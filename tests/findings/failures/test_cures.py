@@ -132,6 +132,24 @@ def test_an_exception_that_says_what_it_wants_is_advised(text: str, setting: str
     assert [(advice.setting, advice.to) for advice in found.advice] == [(setting, to)]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "settings"),
+    [
+        ("16 != 2 * 4 * 1", ["deepspeed.init_distributed()", "train_batch_size"]),
+        ("4 != 2 * 4 * 1", ["train_batch_size"]),
+        ("12 != 2 * 4 * 1", ["train_batch_size"]),
+        ("16 != 0 * 4 * 1", ["train_batch_size"]),
+    ],
+)
+def test_a_batch_of_more_ranks_than_the_one_that_is_counted_was_made_before_its_process_group(
+    sizes: str, settings: list[str]
+) -> None:
+    said = "AssertionError: Check batch related parameters. train_batch_size is not equal to"
+    text = f"{said} micro_batch_per_gpu * gradient_acc_step * world_size {sizes}"
+    found = alone(run_of([problem("exception", text, rank=0)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == settings
+
+
 def test_any_other_exception_is_the_code_s_own() -> None:
     run = run_of([problem("exception", "KeyError: 'labels'", rank=0)])
     assert alone(run, "rank-died").advice == ()
