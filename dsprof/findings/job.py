@@ -26,6 +26,11 @@ _WITHOUT_DEEPSPEED = frozenset(
     }
 )  # fmt: skip
 
+#: What accelerate calls training without DeepSpeed, or Megatron.
+_SHARED_BY_TORCH = frozenset(
+    {"NO", "FSDP", *(f"MULTI_{one}" for one in ("GPU", "CPU", "NPU", "XPU", "MLU", "HPU"))}
+)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -129,6 +134,7 @@ class Job:
             or layout_of(config, self.run.meta).zero_stage is not None
             or framework.startswith(("deepspeed", "gpt-neox"))
             or "deepspeed" in str(config.get("launch_command"))
+            or config.get("distributed_type") == "DEEPSPEED"
         )
 
     @cached_property
@@ -160,4 +166,6 @@ class Job:
             return False
         if self.run.is_recording:
             return not self.run.config.get("framework")
+        if self.run.config.get("distributed_type") in _SHARED_BY_TORCH:
+            return not self.engine_lines
         return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self.engine_lines

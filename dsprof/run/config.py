@@ -171,12 +171,30 @@ def _whole(value: float) -> float | int:
     return int(value) if float(value).is_integer() else value
 
 
+#: A string, or a word that JSON spells otherwise, in a dict as Python prints it.
+_PYTHONS: Final = re.compile(
+    r"""'(?P<text>(?:[^'\\]|\\.)*+)'|"(?:[^"\\]|\\.)*+"|\b(?P<word>True|False|None|inf)\b"""
+)
+_JSONS: Final = {"True": "true", "False": "false", "None": "null", "inf": "Infinity"}
+
+
+def _as_json(text: str) -> str:
+    """A dict that Python printed; JSON is left as it is."""
+
+    def spelled(found: re.Match[str]) -> str:
+        if found["text"] is not None:
+            return json.dumps(found["text"].replace("\\'", "'"))
+        return _JSONS.get(found["word"], found[0])
+
+    return _PYTHONS.sub(spelled, text) if re.match(r"\{\s*'", text) else text
+
+
 def _json(text: str) -> Mapping[str, Any]:
     """Its numbers that no setting can have are None, as if the job had not said them; an infinite
     one is the word "inf", as accelerate sets steps_per_print."""
     try:
         found = json.loads(
-            text,
+            _as_json(text),
             parse_int=lambda digits: _possible("", int(digits[:_DIGITS])),
             parse_float=lambda digits: _possible("", float(digits)),
             parse_constant=lambda word: "inf" if word == "Infinity" else None,

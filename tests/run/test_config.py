@@ -63,3 +63,31 @@ def test_arguments_count_less_than_the_engines_word_and_those_of_an_evaluation_n
 ) -> None:
     config = run_of_text(*lines).config
     assert tuple(config[name] for name in _NAMES) == expected
+
+
+def test_settings_that_python_printed_are_read_as_json_is() -> None:
+    zero = """{'stage': 2, 'comment': 'it\\'s "so"', 'offload_optimizer': None}"""
+    rest = "'bf16': {'enabled': True}, 'steps_per_print': inf, 'gradient_accumulation_steps': 10"
+    line = f"ds_config: {{'zero_optimization': {zero}, {rest}, 'train_batch_size': 'auto'}}\n"
+    config = run_of_text(line, _steps(1, 4)).config
+    assert config["zero_stage"] == 2
+    assert config["dtype"] == "bf16"
+    assert config["gradient_accumulation_steps"] == 10
+    assert "train_batch_size" not in config
+    inside = config["ds_config"]["zero_optimization"]
+    assert inside == {"stage": 2, "comment": 'it\'s "so"', "offload_optimizer": None}
+    assert config["ds_config"]["steps_per_print"] == "inf"
+
+
+@pytest.mark.parametrize("said", ["{'zero_optimization': {'stage': 3", "{'a': <object>}", "{'" * 9])
+def test_settings_that_cannot_be_read_are_not_known(said: str) -> None:
+    line = f"ds_config: {said}, 'zero_optimization': {{'stage': f(2)}}}}\n"
+    assert "zero_stage" not in run_of_text(line, _steps(1, 4)).config
+
+
+def test_what_accelerate_does_not_share_by_deepspeed_is_told_none_of_its_settings() -> None:
+    kind = "Distributed environment: DistributedType.{}  Backend: nccl\n"
+    for name, advised in (("MULTI_GPU", False), ("DEEPSPEED", True)):
+        found = run_of_text(kind.format(name), _steps(1, 4)).findings
+        settings = [advice.setting for one in found for advice in one.advice]
+        assert ("wall_clock_breakdown" in settings) is advised
