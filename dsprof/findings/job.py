@@ -31,6 +31,9 @@ _SHARED_BY_TORCH = frozenset(
     {"NO", "FSDP", *(f"MULTI_{one}" for one in ("GPU", "CPU", "NPU", "XPU", "MLU", "HPU"))}
 )
 
+#: What DeepSpeed prints wherever it is imported, as by accelerate, whoever trains.
+_OF_AN_IMPORT = frozenset({"deepspeed.accelerator", "deepspeed.no_accelerator"})
+
 
 @dataclass(frozen=True)
 class Job:
@@ -129,7 +132,7 @@ class Job:
         """Whether the source says that DeepSpeed trains; lines of a trainer alone leave it open."""
         config, framework = self.run.config, str(self.run.meta.get("framework"))
         return (
-            bool(self.engine_lines)
+            self._engine_speaks
             or self.has_config
             or layout_of(config, self.run.meta).zero_stage is not None
             or framework.startswith(("deepspeed", "gpt-neox"))
@@ -167,5 +170,9 @@ class Job:
         if self.run.is_recording:
             return not self.run.config.get("framework")
         if self.run.config.get("distributed_type") in _SHARED_BY_TORCH:
-            return not self.engine_lines
-        return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self.engine_lines
+            return not self._engine_speaks
+        return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self._engine_speaks
+
+    @property
+    def _engine_speaks(self) -> bool:
+        return bool(self.engine_lines - _OF_AN_IMPORT)

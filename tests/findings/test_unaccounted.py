@@ -16,6 +16,7 @@ from tests.findings.plants import (
     WELL,
     Row,
     alone,
+    config,
     metric,
     phase,
     rules,
@@ -247,8 +248,9 @@ def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
 
 
 def test_where_nothing_shows_deepspeed_its_timers_are_advised_on_that_condition() -> None:
+    imported = config("accelerator", "cuda") | {"pattern": "deepspeed.accelerator"}
     rows = [row | {"pattern": "huggingface.train"} for row in steps(3, {})]
-    found = alone(run_of(rows), "unaccounted-time")
+    found = alone(run_of([imported, *rows]), "unaccounted-time")
     assert found.advice[0][:3] == ("wall_clock_breakdown", "", "true, if DeepSpeed trains it")
     assert found.summary.startswith("If DeepSpeed trains it, wall_clock_breakdown prints ")
     shown = alone(run_of(rows, zero_stage=2), "unaccounted-time")

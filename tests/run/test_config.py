@@ -86,7 +86,9 @@ def test_settings_that_cannot_be_read_are_not_known(said: str) -> None:
 
 
 def test_what_accelerate_does_not_share_by_deepspeed_is_told_none_of_its_settings() -> None:
-    kind = "Distributed environment: DistributedType.{}  Backend: nccl\n"
+    imported = "[2024-11-23 13:17:04,905] [INFO] [real_accelerator.py:219:get_accelerator] "
+    imported += "Setting ds_accelerator to cuda (auto detect)\n"
+    kind = f"{imported}Distributed environment: DistributedType.{{}}  Backend: nccl\n"
     for name, advised in (("MULTI_GPU", False), ("DEEPSPEED", True)):
         found = run_of_text(kind.format(name), _steps(1, 4)).findings
         settings = [advice.setting for one in found for advice in one.advice]
