@@ -98,6 +98,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {},
     ),
     "Ascend": (b"EI0006: ", {}),
+    "glog without its head": (b"ProcessGroupNCCL.cpp:563] ", {}),
     "two ranks' exceptions at once": (b"torch.cuda.OutOfMemoryErrortorch.cuda: ", {}),
     "LLaMA-Factory": (
         b"[INFO|2024-03-15 13:21:52] llamafactory.train.callbacks:143 >> ",
