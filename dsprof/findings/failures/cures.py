@@ -308,7 +308,10 @@ _BY_KIND_AND_TEXT: Final = {
         "adapters that reach each other (ib_write_bw between the hosts)",
         "two adapters of InfiniBand or RoCE found no way to each other",
     ),
-    ("network-error", "(?:Connection refused|Connection timed out)"): Advice(
+    (
+        "network-error",
+        "(?:Connection refused|Connection timed out|socket(?:Start|Poll)Connect)",
+    ): Advice(
         "NCCL_SOCKET_IFNAME",
         "",
         "an interface by which all hosts reach each other",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pandas as pd
@@ -23,6 +24,9 @@ _NETWORK: Final = ("network-fallback", "network-error")
 #: A network, or a channel's transport, of that kind.
 _SOCKET: Final = r"^(?:NET/)?Socket"
 _BROKEN_LINK: Final = "NCCL reports a broken link"
+_NOT_REACHED: Final = "NCCL could not connect to a peer"
+#: In NCCL's words of it.
+_CONNECTING: Final = r"\b[Cc]onnect to |socket(?:Start|Poll)Connect: "
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
@@ -77,11 +81,12 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     queues = rows["text"].astype("str").str.contains(FLUSHED)
     flushed = bool(queues.all())
     first = str((rows if flushed else rows[~queues])["text"].iloc[0])
+    known = _NOT_REACHED if re.search(_CONNECTING, first) else _BROKEN_LINK
     told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
         severity=Severity.WARNING if over or survived else Severity.CRITICAL,
-        title="NCCL reports a queue that an earlier error had closed" if flushed else _BROKEN_LINK,
+        title="NCCL reports a queue that an earlier error had closed" if flushed else known,
         summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
         + (" That was in an earlier launch." if over else " Training went on." * survived)
         + " The error that came before is not among NCCL's lines here." * flushed

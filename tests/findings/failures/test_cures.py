@@ -402,6 +402,11 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ),
         (
             "network-error",
+            "socketStartConnect: Connect to 10.0.0.7<1> failed : Software caused connection abort",
+            "NCCL_SOCKET_IFNAME",
+        ),
+        (
+            "network-error",
             "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1",
             "NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_CROSS_NIC",
         ),
