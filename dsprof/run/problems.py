@@ -96,7 +96,7 @@ OF_A_PEER: Final = (
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
     r"|^terminate called after|NCCL error(?: in)?: |HCCL function error: |OPS function error: Hccl"
     r"|^Exception:\s*$|RendezvousClosedError"
-    r"|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"
+    r"|is killed by signal: Terminated|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|torch_extensions/.{1,200}\.so: cannot open shared object file"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"

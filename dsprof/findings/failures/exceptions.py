@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dsprof.findings.failures.missing_modules import against_import
 from dsprof.findings.finding import Advice
 
 SSH: Final = Advice(
@@ -50,6 +49,11 @@ BLOCKING: Final = Advice(
 _BATCH: Final = re.compile(
     r"train_batch_size is not equal to .{1,80} (\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})"
 )
+#: Of a package that was found: Python names the first part that is missing.
+_PART: Final = re.compile(r"ModuleNotFoundError: No module named '(\w+)\.[\w.]+'(; .{1,80} package)?")
+_NAME: Final = re.compile(
+    r"ImportError: cannot import name '\w+' from (partially initialized module )?'(\w+)"
+)
 _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
 
 _INDEX: Final = Advice(
@@ -66,6 +70,21 @@ _SAME_CALLS: Final = Advice(
     "some ranks called different ones, or with tensors of different sizes",
 )
 
+#: Of a file that Python takes for a package, because it comes first in its path.
+_SHADOW: Final = Advice(
+    "files beside the script",
+    "",
+    "none of the name of a package",
+    "Python looks for packages there first: it found such a file, or one that imports itself",
+)
+
+_CRASHED_WORKER: Final = Advice(
+    "DataLoader(num_workers=...)",
+    "",
+    "0, for one run, with PYTHONFAULTHANDLER 1",
+    "the crash is then shown where it happens: mostly in a library that reads or decodes samples",
+)
+
 _OPEN_FILES: Final = Advice(
     "ulimit -n",
     "",
@@ -79,10 +98,6 @@ _MODULE: Final = Advice(
     "",
     "that of the environment in which it is installed",
     "a launcher runs the same command on every host, where another Python may be first",
-)
-
-_TRANSFORMERS: Final = Advice(
-    "transformers", "", "a newer version", "the checkpoint names a class that this one lacks"
 )
 
 _FULL_DISK: Final = Advice(
@@ -177,6 +192,14 @@ _BY_TEXT: Final = {
         "",
         "fewer",
         "the kernel kills a worker where the host's memory is full: dmesg there says so",
+    ),
+    "is killed by signal: Segmentation fault": _CRASHED_WORKER,
+    "is killed by signal: Aborted": _CRASHED_WORKER,
+    "is killed by signal: Terminated": Advice(
+        "logs of the other ranks, and of the scheduler",
+        "",
+        "look for what ended the job",
+        "SIGTERM comes from outside: a launcher or a scheduler ends all processes with it",
     ),
     "exited unexpectedly with exit code": Advice(
         "DataLoader(num_workers=...)",
@@ -334,8 +357,6 @@ _BY_TEXT: Final = {
         "on a disk of each host, or written by one process alone",
         "on a network file system another process removed or replaced that file",
     ),
-    "does not recognize this architecture": _TRANSFORMERS,
-    "does not exist or is not currently imported": _TRANSFORMERS,
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),
@@ -350,19 +371,38 @@ def against_exception(text: str) -> tuple[Advice, ...]:
         return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
     sizes = _BATCH.search(text)
     if sizes:
-        return _against_sizes(*map(int, sizes.groups()))
-    if imported := against_import(text):
-        return (imported,)
+        return (_batch(*map(int, sizes.groups())),)
+    part = _PART.search(text)
+    if part:
+        return (_SHADOW if part[2] else _version(part[1], "module"),)
+    name = _NAME.search(text)
+    if name:
+        return (_SHADOW if name[1] else _version(name[2], "name"),)
     return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]
 
 
-def _against_sizes(batch: int, each: int, micro_batches: int, ranks: int) -> tuple[Advice, ...]:
-    """DeepSpeed takes a rank that has no process group yet for the only one."""
+def _batch(batch: int, each: int, micro_batches: int, ranks: int) -> Advice:
+    """The product that DeepSpeed wants, or the ranks that are missing: one that no launcher started
+    counts itself alone."""
     product = each * micro_batches * ranks
-    why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} rank{'s' * (ranks != 1)}"
-    fits = Advice("train_batch_size", str(batch), f"{product}, or left out", why)
-    if ranks != 1 or not product or batch % product or batch == product:
-        return (fits,)
-    why = f"{batch} fits {batch // product} ranks, of which DeepSpeed counted 1"
-    group = Advice("deepspeed.init_distributed()", "", "under a launcher, before zero.Init", why)
-    return group, fits
+    if ranks == 1 and batch > product and not batch % product:
+        return Advice(
+            "number of ranks",
+            "1",
+            f"{batch // product}, by a launcher (deepspeed, torchrun, accelerate launch)",
+            f"train_batch_size {batch} is of as many: DeepSpeed found one process alone, for which "
+            f"it would be {product}",
+        )
+    why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
+    return Advice("train_batch_size", str(batch), f"{product}, or left out", why)
+
+
+def _version(package: str, what: str) -> Advice:
+    """What was found of a package is not what the code that imports from it was written for."""
+    return Advice(
+        f"version of {package}",
+        "",
+        f"one that has that {what}",
+        f"{package} was found, but newer or older than the code that imports it expects, or another "
+        "folder of that name comes first",
+    )
