@@ -235,6 +235,7 @@ def test_of_a_build_that_failed_the_line_is_told_that_says_most(
         ("fatal error: cusparse.h: No such file or directory", "CUDA_HOME"),
         ("fatal error: cub/cub.cuh: No such file or directory", "CUDA_HOME"),
         ('catastrophic error: cannot open source file "cusparse.h"', "CUDA_HOME"),
+        ("fatal error: 'cuda.h' file not found", "CUDA_HOME"),
         ("fatal error: oneapi/ccl.hpp: No such file or directory", "CPATH"),
         ("#error You need C++17 to compile PyTorch", "DeepSpeed; CC, CXX"),
         ("fatal error: Python.h: No such file or directory", "python3-dev"),
