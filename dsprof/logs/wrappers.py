@@ -33,12 +33,13 @@ _UNNUMBERED: Final = rb"(?!\d+(?:[:\s]|-\d\d-\d\dT))"
 _NO_LEVEL: Final = rb"(?!(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL)\b)"  # of loguru
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
 # Neither is a Python class: "torch.OutOfMemoryError:"; nor what is left of two that ranks printed
-# at once: "torch.OutOfMemoryErrortorch:"; nor an error code of Ascend's: "EI0006:"; nor a file of
-# source code and its line, as where the head of glog's was cut off: "ProcessGroupNCCL.cpp:563".
+# at once: "torch.OutOfMemoryErrortorch:"; nor an error code of Ascend's: "EI0006:", nor a part of
+# gcc: "cc1plus:"; nor a file of source code and its line, as where the head of glog's was cut off:
+# "ProcessGroupNCCL.cpp:563".
 _NAMED = (
     rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)"
     rb"(?![\w.]{1,200}(?:\.[A-Z]\w{0,80}|Error[\w.]{0,80}):)"
-    rb"(?!E[A-Z\d]\d{4}:)(?![\w.-]{1,100}\.(?:c|cc|cpp|cu|h|hpp|py):\d)" + _UNNUMBERED
+    rb"(?!E[A-Z\d]\d{4}:|cc1(?:plus)?:)(?![\w.-]{1,100}\.(?:c|cc|cpp|cu|h|hpp|py):\d)" + _UNNUMBERED
 )
 
 #: grep -n, which puts a hyphen behind the numbers of lines that only stand around a hit.

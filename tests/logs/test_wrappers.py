@@ -98,6 +98,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {},
     ),
     "Ascend": (b"EI0006: ", {}),
+    "a part of gcc": (b"cc1plus: ", {}),
     "glog without its head": (b"ProcessGroupNCCL.cpp:563] ", {}),
     "two ranks' exceptions at once": (b"torch.cuda.OutOfMemoryErrortorch.cuda: ", {}),
     "LLaMA-Factory": (
