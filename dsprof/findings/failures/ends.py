@@ -73,6 +73,7 @@ _CLOSER: Final = {
     ("overflow-limit", "Skipped "): "ended because too many steps in a row overflowed",
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
+    ("rendezvous", "barrier of c10d's store"): "waits for the other workers",
     ("port-in-use", "HCCL: "): "could not open a port of HCCL: it is taken",
     ("exception", "ing ncclUniqueId from ["): "got no answer of the rank that starts NCCL",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",

@@ -264,6 +264,16 @@ def test_a_rank_that_could_not_start_nccl_points_to_rank_0(got: str) -> None:
     ("said", "title"),
     [
         (
+            "Waiting in store based barrier to initialize process group for rank: 3, key: "
+            "store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)",
+            "Rank 3 waits for the other workers: 7 of 8 ranks have come to the barrier of c10d's",
+        ),
+        (
+            "[W213 09:10:11.25 TCPStore.cpp:358] [c10d] TCP client failed to connect/validate to "
+            "host node7:29500 - retrying (try=0, timeout=600000ms, delay=56413ms): The client",
+            "A process did not find the other workers: TCP client failed to connect/validate to",
+        ),
+        (
             "EJ0003: Failed to bind the IP port. Reason: The IP address and port are bound.",
             "A process could not open a port of HCCL: it is taken",
         ),
@@ -397,6 +407,8 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
     [
         ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
         ("rendezvous", "timed out while trying to connect to (172.17.0.2, 29500)", "MASTER_ADDR"),
+        ("rendezvous", "1 of 8 ranks have come to the barrier of c10d's store", "log of each host"),
+        ("rendezvous", "DistStoreError: Timed out. 7/8 clients joined.", "log of each host"),
         ("exception", "HW Exception by GPU node-9 reason :GPU Hang", "dmesg on that host"),
         ("exception", "aborting with error : HSA_STATUS_ERROR_EXCEPTION", "AMD_SERIALIZE_KERNEL"),
         ("exception", "RuntimeError: rank 0 has inconsistent 0 params.", "NCCL_DEBUG"),
