@@ -29,8 +29,9 @@ of a job that it preempts it first asks the step to end.
 
 A rank's watchdog says its timeout again when it ends the process: that is one row. An exception of
 the same rank behind it is no cause: what the rank had waited for had not come before. Neither is a
-traceback of an unknown rank there that breaks off before it says what was raised. That another rank
-"has inconsistent 0 params" DDP finds where that one's number never arrived.
+traceback of an unknown rank there, or behind workers that did not find each other, that breaks off
+before it says what was raised. That another rank "has inconsistent 0 params" DDP finds where that
+one's number never arrived.
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after
@@ -348,7 +349,8 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
     waited = told & _waited(rows)
     followed |= (kind == "exception") & _in_front(waited, failure, rank)
-    followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited, failure)
+    apart = told & (kind == "rendezvous")
+    followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited | apart, failure)
     followed |= silent & aborted & hung
     followed |= text.str.startswith(_OF_HYDRA) & told.groupby(failure).transform("any")
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)

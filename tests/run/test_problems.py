@@ -60,6 +60,9 @@ def test_a_traceback_behind_a_timeout_that_names_neither_rank_nor_error_is_no_ca
     assert causes(waited, problem("exception", cut)) == [0]
     assert causes(waited, problem("exception", cut, rank=5)) == [1]
     assert causes(problem("exception", cut), waited) == [0]
+    apart = problem("rendezvous", "The client socket has timed out after 60s")
+    assert causes(apart, problem("exception", cut)) == [0]
+    assert causes(apart, problem("exception", "KeyError: 'x'")) == [1]
 
 
 def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault() -> None:
