@@ -129,7 +129,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (
         False,
         rb"\((?:[\w.:<>/-]{1,80}(?:, rank=\d{1,5})?,? )?pid=\d{1,10}"
-        rb"(?:, ip=" + _HOST + rb")?\):?(?: |\Z)",
+        rb"(?:, ip=(?:0\.0\.0\.0|127\.0\.0\.1|" + _HOST + rb"))?\):?(?: |\Z)",
     ),
     # syslog; ts; loggers and collectors that write a time first
     (False, rb"(?:<\d{1,3}>)?(?P<at>" + _SPELT + rb"(?:\.\d{1,6})?) " + _LOGGED),

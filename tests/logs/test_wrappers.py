@@ -47,6 +47,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "SageMaker without a stream": (b"[1,mpirank:5,algo-1]:", {"rank": 5, "host": "algo-1"}),
     "Ray": (b"(RayTrainWorker pid=1234) ", {}),
     "Ray on another node": (b"(WorkerDict pid=1234, ip=10.0.0.7) ", {"host": "10.0.0.7"}),
+    "Ray where it does not know its node": (b"(WorkerDict pid=1234, ip=0.0.0.0) ", {}),
     "Ray's colours": (b"\x1b[36m(f pid=1234, ip=10.0.0.7)\x1b[0m ", {"host": "10.0.0.7"}),
     "SkyPilot": (b"(worker1, rank=1, pid=1234, ip=10.0.0.7) ", {"host": "10.0.0.7"}),
     "Determined": (

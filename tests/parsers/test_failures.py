@@ -156,6 +156,10 @@ def test_an_address_that_every_host_has_names_no_host(address: str) -> None:
     told = problems(f"(raylet) {died}Node ID: 56cd Worker IP address: {address} Worker port: 10002")
     assert [*told["kind"]] == ["exception"]
     assert told["host"].isna().all()
+    gone = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    told = problems(FRAME, gone, "\tpid: 1341", f"\tip: {address}")
+    assert [*told["kind"]] == ["exception"]
+    assert told["host"].isna().all()
 
 
 @pytest.mark.parametrize("before", [0, 2000])
@@ -177,6 +181,13 @@ def test_a_traceback_in_a_box_of_rich_ends_with_the_exception_below_the_box() ->
         "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 "
         "(pid: 5120) of binary: /opt/venv/bin/python",
     ) == [("exception", "AssertionError: the sizes of two batches are not")]
+
+
+def test_a_box_of_rich_whose_head_was_cut_off_is_read_by_the_line_that_it_marks() -> None:
+    box = ["│   352 │   main()     │", "│ ❱ 353 │   train()    │", "╰──────────────────────╯"]
+    error = "AssertionError: the sizes of two batches are not"
+    assert causes(*box, error, "equal") == [("exception", error)]
+    assert causes(*box[:1], *box[2:], error, "equal") == []
 
 
 def test_a_traceback_whose_head_was_cut_off_is_read_by_its_frames() -> None:
