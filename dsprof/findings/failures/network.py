@@ -8,13 +8,13 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import not_yet_debugged, variable
+from dsprof.findings.advice import environment, not_yet_debugged, variable
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.cures import cures
 from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.failures.error_codes import code_meant
-from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.quotes import quoted
 from dsprof.run.problems import FLUSHED
 from dsprof.run.table import of_kind, where
@@ -23,6 +23,7 @@ _NETWORK: Final = ("network-fallback", "network-error")
 
 #: A network, or a channel's transport, of that kind.
 _SOCKET: Final = r"^(?:NET/)?Socket"
+_NO_DEVICE: Final = r"^NET/IB ?: No device found"
 _BROKEN_LINK: Final = "NCCL reports a broken link"
 _NOT_REACHED: Final = "NCCL could not connect to a peer"
 #: In NCCL's words of it.
@@ -44,6 +45,10 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
     if nodes == 1 or (len(chosen) and sockets.empty):
         return []
     if nodes is None and channels.empty:
+        named = environment(facts).get("NCCL_IB_HCA", "")
+        missing = rows[rows["text"].astype("str").str.contains(_NO_DEVICE)]
+        if len(missing) and len(sockets) and named and not named.startswith("^"):
+            return [_named_but_missing(named, missing, sockets)]
         return "NCCL uses sockets, but whether the job spans several nodes is unknown"
     return [
         Finding(
@@ -70,6 +75,28 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _named_but_missing(named: str, rows: pd.DataFrame, sockets: pd.DataFrame) -> Finding:
+    """Adapters that the job asks for, and that NCCL does not see."""
+    return Finding(
+        rule="network-fallback",
+        severity=Severity.WARNING,
+        title="NCCL finds none of the InfiniBand adapters that NCCL_IB_HCA names",
+        summary=f"It looked for {quoted(named, 80)}, found no device and uses TCP sockets, which "
+        "reach a fraction of an RDMA network's bandwidth between nodes. Medium confidence: whether "
+        "the job spans several nodes is unknown.",
+        evidence=(*_evidence(rows), *_lines(sockets, "Using network {}"))[:3],
+        advice=(
+            Advice(
+                "ibstat, ibv_devinfo",
+                "",
+                "adapters there under these names, in the container too",
+                "RDMA may not be set up on the host, or its devices not passed to the container",
+            ),
+        ),
+        confidence="medium",
+    )
 
 
 def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:

@@ -61,6 +61,21 @@ def test_a_missing_adapter_alone_is_no_proof_of_sockets_between_nodes(nodes: lis
     assert alone(run_of([lost, *steps(10, WELL)], nodes=2), "network-fallback")
 
 
+@pytest.mark.parametrize(("named", "told"), [("mlx5_0:1,mlx5_1:1", True), ("^mlx5_4", False)])
+def test_adapters_that_the_job_names_and_nccl_does_not_find_are_told(
+    named: str, *, told: bool
+) -> None:
+    lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
+    rows = [config("NCCL_IB_HCA", named), lost, config("network", "Socket"), *steps(10, WELL)]
+    run = run_of(rows)
+    assert ("network-fallback" in rules(run)) is told
+    if told:
+        found = alone(run, "network-fallback")
+        assert found.title == "NCCL finds none of the InfiniBand adapters that NCCL_IB_HCA names"
+        assert found.confidence == "medium"
+    assert silent(run_of([*rows, config("nodes", 1)]), "network-fallback")
+
+
 def test_a_network_that_is_no_socket_is_used_whatever_was_looked_for_first() -> None:
     lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
     run = run_of([lost, config("network", "AWS Libfabric"), *steps(10, WELL)], nodes=2)
