@@ -38,7 +38,9 @@ FRAGMENTS: Final = Advice(
 _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 
 #: What NCCL_DEBUG=INFO alone lets NCCL say, beside the variables it obeys.
-_NCCL_INFO: Final = ("network", "network_devices", "transport", "nccl_ranks")
+_NCCL_INFO: Final = (
+    "network", "network_devices", "transport", "local_transport", "gpudirect", "nccl_ranks",
+)  # fmt: skip
 
 #: What the launcher hands to the shells of other hosts.
 _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")

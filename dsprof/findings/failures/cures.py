@@ -278,7 +278,7 @@ _BY_KIND_AND_TEXT: Final = {
         "longer than 120 s, if a rank is only late",
         "a rank that failed before never connects: look for other errors first",
     ),
-    ("rendezvous", r"(?:store based barrier|barrier of c10d's store|\d+/\d+ clients joined)"): Advice(
+    ("rendezvous", r"(?:store based barrier|barrier of c10d's|\d+/\d+ clients joined)"): Advice(
         "log of each host",
         "",
         "see which ranks did not start, or did not reach MASTER_ADDR",

@@ -50,7 +50,9 @@ _BATCH: Final = re.compile(
     r"train_batch_size is not equal to .{1,80} (\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})"
 )
 #: Of a package that was found: Python names the first part that is missing.
-_PART: Final = re.compile(r"ModuleNotFoundError: No module named '(\w+)\.[\w.]+'(; .{1,80} package)?")
+_PART: Final = re.compile(
+    r"ModuleNotFoundError: No module named '(\w+)\.[\w.]+'(; .{1,80} package)?"
+)
 _NAME: Final = re.compile(
     r"ImportError: cannot import name '\w+' from (partially initialized module )?'(\w+)"
 )
@@ -403,6 +405,6 @@ def _version(package: str, what: str) -> Advice:
         f"version of {package}",
         "",
         f"one that has that {what}",
-        f"{package} was found, but newer or older than the code that imports it expects, or another "
-        "folder of that name comes first",
+        f"{package} was found, but newer or older than the code that imports it expects, or "
+        "another folder of that name comes first",
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.events import Kind, Severity
+from dsprof.events import Severity
 from dsprof.findings.advice import environment, not_yet_debugged, variable
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
@@ -15,9 +15,10 @@ from dsprof.findings.failures.cures import cures
 from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.nccl_paths import first_line, most_nodes, through_the_host, told
 from dsprof.quotes import quoted
 from dsprof.run.problems import FLUSHED
-from dsprof.run.table import of_kind, where
+from dsprof.run.table import where
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
@@ -31,9 +32,17 @@ _CONNECTING: Final = r"\b[Cc]onnect to |socket(?:Start|Poll)Connect: "
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
-    """NCCL talks over sockets between nodes, or reports a broken link."""
+    """NCCL talks over sockets between nodes, moves data through memory of the host, or reports a
+    broken link."""
+    ways, found = through_the_host(facts), _between_nodes(facts)
+    if isinstance(found, str):
+        return ways or found
+    return [*found, *ways]
+
+
+def _between_nodes(facts: Facts) -> list[Finding] | str:
     rows = where(facts.run.problems, facts.run.problems["kind"].isin(_NETWORK))
-    chosen, channels = _told(facts, "network"), _told(facts, "transport", _SOCKET)
+    chosen, channels = told(facts, "network"), told(facts, "transport", _SOCKET)
     if rows.empty and chosen.empty and channels.empty:
         return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
     broken = rows[rows["kind"] == "network-error"]
@@ -41,7 +50,8 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
         ended = first_failure(facts.run)  # whose rule tells of it, where this is what ended the job
         elsewhere = ended is not None and ended["kind"] == "network-error"
         return [] if elsewhere else [_broken(facts, broken)]
-    nodes, sockets = facts.layout.nodes, _told(facts, "network", _SOCKET)
+    nodes = facts.layout.nodes or most_nodes(facts)
+    sockets = told(facts, "network", _SOCKET)
     if nodes == 1 or (len(chosen) and sockets.empty):
         return []
     if nodes is None and channels.empty:
@@ -60,8 +70,8 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
             "choice: medium confidence.)",
             evidence=(
                 *_evidence(rows),
-                *_lines(sockets, "Using network {}"),
-                *_lines(channels, "a channel via {}"),
+                *first_line(sockets, "Using network {}"),
+                *first_line(channels, "a channel via {}"),
             )[:3],
             advice=(
                 *variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
@@ -86,7 +96,7 @@ def _named_but_missing(named: str, rows: pd.DataFrame, sockets: pd.DataFrame) ->
         summary=f"It looked for {quoted(named, 80)}, found no device and uses TCP sockets, which "
         "reach a fraction of an RDMA network's bandwidth between nodes. Medium confidence: whether "
         "the job spans several nodes is unknown.",
-        evidence=(*_evidence(rows), *_lines(sockets, "Using network {}"))[:3],
+        evidence=(*_evidence(rows), *first_line(sockets, "Using network {}"))[:3],
         advice=(
             Advice(
                 "ibstat, ibv_devinfo",
@@ -109,12 +119,12 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     flushed = bool(queues.all())
     first = str((rows if flushed else rows[~queues])["text"].iloc[0])
     known = _NOT_REACHED if re.search(_CONNECTING, first) else _BROKEN_LINK
-    told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
+    counted = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
         severity=Severity.WARNING if over or survived else Severity.CRITICAL,
         title="NCCL reports a queue that an earlier error had closed" if flushed else known,
-        summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
+        summary=f"{counted} of NCCL: a connection was not made, or data did not arrive."
         + (" That was in an earlier launch." if over else " Training went on." * survived)
         + " The error that came before is not among NCCL's lines here." * flushed
         + code_meant(first),
@@ -125,18 +135,3 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
 
 def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:
     return tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(3).iterrows())
-
-
-def _told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:
-    """Lines of the last launch that names NCCL's networks, or channels between nodes, of `what`."""
-    events = facts.run.told
-    rows = of_kind(events, Kind.CONFIG, name)
-    if rows.empty:
-        return rows
-    rows = rows[rows["segment"] == rows["segment"].max()]
-    found: pd.DataFrame = rows[rows["text"].astype("str").str.contains(what, case=False)]
-    return found
-
-
-def _lines(rows: pd.DataFrame, said: str) -> tuple[Evidence, ...]:
-    return tuple(row_evidence(r, said.format(r["text"])) for _, r in rows.head(1).iterrows())

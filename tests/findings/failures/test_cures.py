@@ -151,14 +151,18 @@ from tests.loaded import run_of_text
             "look for what ended the job",
         ),
         (
-            "AssertionError: Check batch related parameters. train_batch_size is not equal to "
-            "micro_batch_per_gpu * gradient_acc_step * world_size 256 != 2 * 18 * 7",
+            (
+                "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+                "micro_batch_per_gpu * gradient_acc_step * world_size 256 != 2 * 18 * 7"
+            ),
             "train_batch_size",
             "252, or left out",
         ),
         (
-            "AssertionError: Check batch related parameters. train_batch_size is not equal to "
-            "micro_batch_per_gpu * gradient_acc_step * world_size 16 != 2 * 1 * 1",
+            (
+                "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+                "micro_batch_per_gpu * gradient_acc_step * world_size 16 != 2 * 1 * 1"
+            ),
             "number of ranks",
             "8, by a launcher (deepspeed, torchrun, accelerate launch)",
         ),
@@ -264,13 +268,17 @@ def test_a_rank_that_could_not_start_nccl_points_to_rank_0(got: str) -> None:
     ("said", "title"),
     [
         (
-            "Waiting in store based barrier to initialize process group for rank: 3, key: "
-            "store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)",
+            (
+                "Waiting in store based barrier to initialize process group for rank: 3, key: "
+                "store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)"
+            ),
             "Rank 3 waits for the other workers: 7 of 8 ranks have come to the barrier of c10d's",
         ),
         (
-            "[W213 09:10:11.25 TCPStore.cpp:358] [c10d] TCP client failed to connect/validate to "
-            "host node7:29500 - retrying (try=0, timeout=600000ms, delay=56413ms): The client",
+            (
+                "[W213 09:10:11.25 TCPStore.cpp:358] TCP client failed to connect/validate to "
+                "host node7:29500 - retrying (try=0, timeout=600000ms, delay=56413ms): The client"
+            ),
             "A process did not find the other workers: TCP client failed to connect/validate to",
         ),
         (

@@ -137,8 +137,8 @@ def test_a_broken_link_that_ends_nobody_is_no_death_and_says_nothing_of_sockets(
 
 def test_a_peer_that_was_not_reached_is_told_so(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
-    refused = "socketPollConnect: Connect to 10.0.0.7<41322> returned 113(No route to host) errno 115"
-    log.write_text("w0:288:288 [6] misc/socket.cc:533 NCCL WARN " + refused)
+    refused = "Connect to 10.0.0.7<41322> returned 113(No route to host) errno 115(Operation now)"
+    log.write_text(f"w0:288:288 [6] misc/socket.cc:533 NCCL WARN socketPollConnect: {refused}\n")
     found = alone(load(log), "network-fallback")
     assert found.title == "NCCL could not connect to a peer"
     assert found.advice[0].setting == "NCCL_SOCKET_IFNAME"
