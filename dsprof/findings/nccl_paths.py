@@ -36,7 +36,7 @@ def told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:
         return rows
     mine = rows["segment"] == rows["segment"].max()
     if what:
-        mine &= rows["text"].astype("str").str.contains(what, case=False)
+        mine &= rows["text"].astype("str").str.contains(what, case=False, na=False)
     return where(rows, mine)
 
 
