@@ -130,6 +130,7 @@ PROBLEM: Final = {
     "nan": "loss or gradient is not a number",
     "network-fallback": "NCCL fell back to sockets",
     "network-error": "network link broken",
+    "iommu": "IOMMU in the way of GPUs",
     "prefetch-broken": "ZeRO-3 fetches parameters late",
     "checkpoint-failed": "checkpoint not written",
     "gpu-lost": "GPU does not answer any more",

@@ -49,6 +49,7 @@ from dsprof.findings.failures.timeouts import (
     was_first_call,
 )
 from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
+from dsprof.findings.nccl_paths import most_nodes
 from dsprof.findings.traces import LEAVES, said_if_lost
 from dsprof.quotes import quoted
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
@@ -78,6 +79,12 @@ _OF_PEERS: Final = Advice(
     "",
     "1, as a test",
     "if the collective then ends, direct copies between these GPUs do not work (IOMMU, ACS)",
+)
+_OF_IOMMU: Final = Advice(
+    "command line of Linux",
+    "",
+    "iommu=pt, as RCCL asks for",
+    "an IOMMU that translates what GPUs send each other can let collectives hang",
 )
 _OF_NETWORK: Final = Advice(
     "NCCL_SOCKET_IFNAME",
@@ -202,6 +209,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         advice=(*(nccl_debug(facts, _PATHS) or _of_links(facts)), _OF_PREPARING)
         if first
         else (
+            *_of_iommu(facts),
             *(
                 (OF_NAMED if named else _more_of(facts, rows),)
                 if absent.empty
@@ -256,10 +264,15 @@ def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Findin
 
 def _of_links(facts: Facts) -> tuple[Advice, ...]:
     """What may keep data from getting from one rank to another."""
-    nodes = layout_of_job(facts).nodes
+    nodes = layout_of_job(facts).nodes or most_nodes(facts)
     if nodes is None:
-        return _OF_PEERS, _OF_NETWORK
-    return (_OF_PEERS if nodes == 1 else _OF_NETWORK,)
+        return *_of_iommu(facts), _OF_PEERS, _OF_NETWORK
+    return *_of_iommu(facts), _OF_PEERS if nodes == 1 else _OF_NETWORK
+
+
+def _of_iommu(facts: Facts) -> tuple[Advice, ...]:
+    """What RCCL warned of, if it did."""
+    return (_OF_IOMMU,) if (last_launch(facts.run)["kind"] == "iommu").any() else ()
 
 
 def _lines(rows: pd.DataFrame) -> tuple[Evidence, ...]:

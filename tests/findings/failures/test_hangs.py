@@ -329,3 +329,11 @@ def test_a_device_that_hccl_names_comes_behind_a_rank_that_is_known_to_be_missin
     found = alone(run_of([*steps(12, WELL), *watchdog(0, 880), *watchdog(1, 879), *rows]), "hang")
     assert found.ranks == (1,)
     assert "HCCL" not in found.title
+
+
+def test_an_iommu_that_rccl_warned_of_is_advised_on_where_a_collective_hung() -> None:
+    warned = problem("iommu", 'Missing "iommu=pt" from kernel command line', pattern="nccl.warn")
+    rows = [*steps(10, WELL), *watchdog(1, 881)]
+    hung = alone(run_of([warned, *rows]), "hang")
+    assert hung.advice[0].to == "iommu=pt, as RCCL asks for"
+    assert hung.advice[1:] == alone(run_of(rows), "hang").advice
