@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from dsprof.findings.failures.environments import against_environment
 from dsprof.findings.finding import Advice
 
 SSH: Final = Advice(
@@ -49,13 +50,6 @@ BLOCKING: Final = Advice(
 _BATCH: Final = re.compile(
     r"train_batch_size is not equal to .{1,80} (\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})"
 )
-#: Of a package that was found: Python names the first part that is missing.
-_PART: Final = re.compile(
-    r"ModuleNotFoundError: No module named '(\w+)\.[\w.]+'(; .{1,80} package)?"
-)
-_NAME: Final = re.compile(
-    r"ImportError: cannot import name '\w+' from (partially initialized module )?'(\w+)"
-)
 _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
 
 _INDEX: Final = Advice(
@@ -72,14 +66,6 @@ _SAME_CALLS: Final = Advice(
     "some ranks called different ones, or with tensors of different sizes",
 )
 
-#: Of a file that Python takes for a package, because it comes first in its path.
-_SHADOW: Final = Advice(
-    "files beside the script",
-    "",
-    "none of the name of a package",
-    "Python looks for packages there first: it found such a file, or one that imports itself",
-)
-
 _CRASHED_WORKER: Final = Advice(
     "DataLoader(num_workers=...)",
     "",
@@ -87,19 +73,18 @@ _CRASHED_WORKER: Final = Advice(
     "the crash is then shown where it happens: mostly in a library that reads or decodes samples",
 )
 
+_GATHERED: Final = Advice(
+    "deepspeed.zero.GatheredParameters",
+    "",
+    "around what reads parameters outside the engine's forward",
+    "under ZeRO-3 a parameter that is not gathered is an empty tensor",
+)
+
 _OPEN_FILES: Final = Advice(
     "ulimit -n",
     "",
     "higher; or fewer workers of data loaders",
     "tensors that workers hand over keep files open: the sharing strategy file_system does not",
-)
-
-#: Of Python itself, before it ran anything.
-_MODULE: Final = Advice(
-    "python on that host",
-    "",
-    "that of the environment in which it is installed",
-    "a launcher runs the same command on every host, where another Python may be first",
 )
 
 _FULL_DISK: Final = Advice(
@@ -122,15 +107,6 @@ _BY_TEXT: Final = {
         "micro-batch x accumulation x ranks, or left out",
         "DeepSpeed rejects any other number",
     ),
-    "the version torch was compiled with": Advice(
-        "CUDA_HOME",
-        "",
-        "a toolkit of torch's CUDA version",
-        "DeepSpeed compiles its operators with it",
-    ),
-    "CUDA_HOME does not exist": Advice(
-        "CUDA_HOME", "", "the folder of a CUDA toolkit", "DeepSpeed compiles its operators with it"
-    ),
     "not reachable via ssh": SSH,
     "timer has already been started": Advice(
         "wall_clock_breakdown",
@@ -150,15 +126,6 @@ _BY_TEXT: Final = {
         "0.15.3 or newer; until then zero_optimization.stage3_prefetch_bucket_size 0",
         "parameters were fetched ahead for a module that did not run this time: other modules ran "
         "than before, which newer ones allow",
-    ),
-    "_adam.so: cannot open shared object file": Advice(
-        "TORCH_EXTENSIONS_DIR",
-        "",
-        "that folder removed, so that it is compiled anew",
-        "a build that failed or was ended left it without its library: look for the first error",
-    ),
-    "'numactl'": Advice(
-        "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),
     "unable to write to file </torch_": Advice(
         "docker --shm-size, --ipc=host",
@@ -345,24 +312,39 @@ _BY_TEXT: Final = {
         "the others wait for it before their first collective: data that it prepares alone may "
         "take too long, and without it its store is gone",
     ),
-    "finding module specification for": _MODULE,
-    ": No module named ": _MODULE,
-    "GLIBCXX_": Advice(
-        "LD_LIBRARY_PATH, conda's libstdcxx-ng",
-        "",
-        "a libstdc++ as new as that of the compiler, before older ones",
-        "the extension was compiled for a newer libstdc++ than the one that was loaded",
-    ),
     "Stale file handle": Advice(
         "caches and outputs (HF_HOME, HF_DATASETS_CACHE)",
         "",
         "on a disk of each host, or written by one process alone",
         "on a network file system another process removed or replaced that file",
     ),
-    "no kernel image is available": Advice(
-        "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
+    "correct the following DeepSpeed config values": Advice(
+        "DeepSpeed's JSON",
+        "",
+        '"auto" for the values that the message lists',
+        "the Trainer then fills in its own arguments",
     ),
+    "Expected to mark a variable ready only once": Advice(
+        "gradient_checkpointing_kwargs, ddp_find_unused_parameters",
+        "",
+        "use_reentrant False, and no search for unused parameters",
+        "reentrant checkpointing runs a layer twice, whose gradient DDP then gets twice",
+    ),
+    "Expected to have finished reduction in the prior iteration": Advice(
+        "ddp_find_unused_parameters",
+        "",
+        "True, or no parameters that are in no loss",
+        "DDP waits for the gradient of each parameter",
+    ),
+    "element 0 of tensors does not require grad": Advice(
+        "gradient checkpointing",
+        "",
+        "use_reentrant False, or model.enable_input_require_grads()",
+        "reentrant checkpointing loses the gradient where frozen layers come first, as with LoRA",
+    ),
+    "'weight' must be 2-D": _GATHERED,
     "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
+    "Socket Timeout": OTHER_LOGS,
 }
 
 
@@ -374,13 +356,8 @@ def against_exception(text: str) -> tuple[Advice, ...]:
     sizes = _BATCH.search(text)
     if sizes:
         return (_batch(*map(int, sizes.groups())),)
-    part = _PART.search(text)
-    if part:
-        return (_SHADOW if part[2] else _version(part[1], "module"),)
-    name = _NAME.search(text)
-    if name:
-        return (_SHADOW if name[1] else _version(name[2], "name"),)
-    return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]
+    known = (advice for words, advice in _BY_TEXT.items() if words in text)
+    return (*against_environment(text), *known)[:1]
 
 
 def _batch(batch: int, each: int, micro_batches: int, ranks: int) -> Advice:
@@ -397,14 +374,3 @@ def _batch(batch: int, each: int, micro_batches: int, ranks: int) -> Advice:
         )
     why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
     return Advice("train_batch_size", str(batch), f"{product}, or left out", why)
-
-
-def _version(package: str, what: str) -> Advice:
-    """What was found of a package is not what the code that imports from it was written for."""
-    return Advice(
-        f"version of {package}",
-        "",
-        f"one that has that {what}",
-        f"{package} was found, but newer or older than the code that imports it expects, or "
-        "another folder of that name comes first",
-    )
