@@ -321,6 +321,16 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
     assert short == "This source shows no optimizer step: nothing can be said about speed"
 
 
+def test_turns_of_minimind_are_told_by_their_time_stamps_whoever_else_prints_them() -> None:
+    lines = [
+        f"{stamp}Epoch:[1/20]({turn}/41000) loss:2.{turn} lr:0.000199 epoch_Time:45.0min:\n"
+        for turn, at in [(100, 0), (200, 14), (300, 28)]
+        for stamp in (f"2026-03-04 10:00:{at:02},500 __main__ INFO ", "")  # and without a stamp
+    ]
+    title = alone(run_of_text(*lines), "unaccounted-time").title
+    assert title.startswith("A turn of the loop took 140 ms in the mean of 200;")
+
+
 def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput() -> None:
     stamps = [1250 * n for n in range(1, 9)] + [12000, 14000, 16000]
     lines = [
