@@ -102,6 +102,7 @@ OF_A_PEER: Final = (
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|torch_extensions/.{1,200}\.so: cannot open shared object file"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
+    r"|^RuntimeError: The actor with name .{1,100} failed to import on the worker"
     r"|^A worker died or was killed while executing a task|^The actor is dead because its worker"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"

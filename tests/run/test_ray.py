@@ -86,6 +86,23 @@ def test_rays_own_process_names_who_is_gone() -> None:
     assert run_of_text(_RANK, said).problems["rank"].iloc[0] == 1
 
 
+def test_an_actor_that_could_not_be_imported_fails_by_what_its_import_raised() -> None:
+    run = run_of_text(
+        "(raylet) A worker died or was killed while executing a task by an unexpected system "
+        "error. Worker exit detail: Traceback (most recent call last):\n",
+        '  File "/opt/ray/_private/function_manager.py", line 608, in temporary_actor_method\n',
+        "    raise RuntimeError(\n",
+        "RuntimeError: The actor with name WorkerDict failed to import on the worker. This may be "
+        "because needed library dependencies are not installed in the worker environment:\n",
+        "\n",
+        "Traceback (most recent call last):\n",
+        '  File "/opt/flash_attn/flash_attn_interface.py", line 15, in <module>\n',
+        "    import flash_attn_2_cuda as flash_attn_gpu\n",
+        "ImportError: /opt/flash_attn_2_cuda.so: undefined symbol: _ZNK3c1011Storage\n",
+    )
+    assert findings_of(run)[0].title.startswith("A process ended with an exception: ImportError")
+
+
 @pytest.mark.parametrize(
     ("prefix", "rank", "host"),
     [("(Worker pid=1340, ip=10.0.0.7) ", "<NA>", "10.0.0.7"), ("[rank0]: ", "0", "nan")],
