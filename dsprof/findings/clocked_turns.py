@@ -14,7 +14,7 @@ from dsprof.units import format_seconds
 
 #: What is counted, and the patterns of its lines: of a script's own loop, or DeepSpeed's.
 _TURNS: Final = {
-    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind)",
+    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind|turn_of_epoch)",
     "A micro-step": r"deepspeed\.throughput\w*",
 }
 _OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
