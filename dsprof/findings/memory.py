@@ -31,6 +31,7 @@ from dsprof.findings.thresholds import (
     MEMORY_WARNING,
     SLOWDOWN_WARNING,
     THRASH_CRITICAL,
+    THRASH_NOTED,
     THRASH_WARNING,
     grade,
 )
@@ -126,12 +127,14 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     again = flushing > 1  # once may be what the first step of a launch needs
     grave = Severity.CRITICAL if again and share >= THRASH_CRITICAL else Severity.WARNING
     count = int(flushes["count"].sum())
+    seldom = cost is None and len(flushes) < THRASH_NOTED * len(steps)
     return [
         Finding(
             rule="allocator-thrash",
-            severity=Severity.INFO if free else grave,
+            severity=Severity.INFO if free or seldom else grave,
             title=f"The allocator flushed its cache {f'{count:,} times' if count > 1 else 'once'}"
-            + (", which cost next to no time" if free else ": GPU memory is full"),
+            + (f" in {len(steps):,} printed steps" if seldom else "")
+            + (", which cost next to no time" if free else _full(seldom=seldom)),
             summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates again"
             + _priced(price),
             share=facts.share(cost),
@@ -146,6 +149,10 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
             confidence="medium" if cost else "high",
         )
     ]
+
+
+def _full(*, seldom: bool) -> str:
+    return f": GPU memory {'was full then' if seldom else 'is full'}"
 
 
 def _priced(price: Price | None) -> str:

@@ -217,6 +217,16 @@ def test_one_flush_is_a_warning_however_few_steps_are_printed() -> None:
     assert found.title.startswith("The allocator flushed its cache once")
 
 
+def test_a_flush_in_far_more_than_a_hundred_printed_steps_is_a_note() -> None:
+    losses = [metric("loss", step, 2.0) for step in range(1, 301)]
+    flushes = [memory("cache_flushes", step, count=1) for step in (7, 8, 9)]
+    found = alone(run_of([*losses, *flushes[:1]]), "allocator-thrash")
+    assert found.severity is Severity.INFO
+    assert found.title.endswith("its cache once in 300 printed steps: GPU memory was full then")
+    often = alone(run_of([*losses, *flushes]), "allocator-thrash")
+    assert often.severity is Severity.WARNING
+
+
 def test_memory_without_flushes_is_no_finding() -> None:
     run = run_of([*steps(40, WELL), memory("allocated", 3, bytes=GIB)])
     assert silent(run, "allocator-thrash")
