@@ -141,6 +141,7 @@ _ONE_LINE: Final = ("oom", "host-oom", "shm-full", "port-in-use", "overflow-limi
 _OF_DEVICE: Final = (
     r"^(?:RuntimeError|AcceleratorError): (?:(?:CUDA|HIP) error: |cuda runtime error)"
 )
+_UNREACHED: Final = "ActorUnavailableError"  # whether its process died, it does not know
 _OF_NCCL: Final = r"^(?:RuntimeError|(?:torch\.distributed\.)?DistBackendError): NCCL error in: "
 _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the end of a quotation
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
@@ -305,8 +306,8 @@ def _failures(rows: pd.DataFrame) -> Numbers:
 
 def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
     """1 to 4 as the module says (1.5: a compiler's exit code; 2.5: what a GPU stopped; 3.5: gloo
-    gave up, or a time limit of the script's own ran out), the less the likelier the cause; NaN for
-    no cause at all."""
+    gave up, or a time limit of the script's own ran out; 4.5: somebody could not reach a process of
+    which more is told), the less the likelier the cause; NaN for no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
     groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _OVERDUE, _BROKEN)
     each = [1.0, 2.0, 2.5, 3.0, 3.5, 4.0]
@@ -315,6 +316,7 @@ def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
     found[unsaid.to_numpy(dtype=bool)] = 1.5
     victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
+    found[(victim & text.str.contains(_UNREACHED)).to_numpy(dtype=bool)] = 4.5
     found[(victim & text.str.contains(GAVE_UP)).to_numpy(dtype=bool)] = 3.5
     stops = (kind == "nan") & text.str.contains("stopping training")
     found[stops.to_numpy(dtype=bool)] = 1.0

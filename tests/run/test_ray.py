@@ -86,6 +86,19 @@ def test_rays_own_process_names_who_is_gone() -> None:
     assert run_of_text(_RANK, said).problems["rank"].iloc[0] == 1
 
 
+def test_a_process_that_is_gone_ended_the_run_and_not_that_it_could_not_be_reached() -> None:
+    run = run_of_text(
+        *_HEAD,
+        "ray.exceptions.ActorUnavailableError: The actor d5a1 is unavailable: The actor is "
+        "temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14.\n",
+        "(raylet) A worker died or was killed while executing a task by an unexpected system "
+        "error. Worker IP address: 10.0.0.9 Worker port: 10110 Worker PID: 1341 Worker exit type: "
+        "SYSTEM_ERROR\n",
+    )
+    said = "A process ended without an exception: A worker died or was killed"
+    assert findings_of(run)[0].title.startswith(said)
+
+
 def test_an_actor_that_could_not_be_imported_fails_by_what_its_import_raised() -> None:
     run = run_of_text(
         "(raylet) A worker died or was killed while executing a task by an unexpected system "
