@@ -50,6 +50,7 @@ _OF_LOCK: Final = Advice(
     "removed, if no process compiles there",
     "a build that was ended leaves it, and each rank that loads the extension waits for it",
 )
+_OF_VERL: Final = "verl prints its turns, and what their parts take, only if trainer.logger says so"
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
@@ -162,7 +163,7 @@ def _why_none(facts: Facts) -> str:
     Megatron.
     """
     if facts.is_torch_alone:
-        return "No line of it numbers a step"
+        return _OF_VERL if _is_verl(facts) else "No line of it numbers a step"
     if facts.is_megatron_alone:
         return (
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
@@ -212,7 +213,13 @@ def _draws_bars(facts: Facts) -> bool:
     return not known and bool(facts.run.told["name"].eq("bar_total").any())  # its bar knows its end
 
 
+def _is_verl(facts: Facts) -> bool:
+    return facts.is_torch_alone and facts.run.meta.get("framework") == "verl"
+
+
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if _is_verl(facts):
+        return (Advice("trainer.logger", "", '"console" among them', "prints turns and timers"),)
     if _is_trainer(facts):
         return (Advice("logging_steps", "", str(_EVERY), "the Trainer's own: prints steps"),)
     if _draws_bars(facts):

@@ -321,6 +321,20 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
     assert short == "This source shows no optimizer step: nothing can be said about speed"
 
 
+def test_a_bar_of_verls_turns_is_told_with_what_would_print_them() -> None:
+    verl = "(TaskRunner pid=4242) "
+    found = alone(
+        run_of_text(
+            f"{verl}Size of train dataloader: 1500, Size of val dataloader: 1\n",
+            f"{verl}Total training steps: 3000\n",
+            f"{verl}Training Progress:   1%|          | 33/3000 [36:51<55:13:00, 67.00s/it]\n",
+        ),
+        "unaccounted-time",
+    )
+    assert found.title.endswith("shows optimizer steps: it stands at 33 of 3,000 after 36 min 51 s")
+    assert [advice.setting for advice in found.advice] == ["trainer.logger"]
+
+
 def test_turns_of_minimind_are_told_by_their_time_stamps_whoever_else_prints_them() -> None:
     lines = [
         f"{stamp}Epoch:[1/20]({turn}/41000) loss:2.{turn} lr:0.000199 epoch_Time:45.0min:\n"
