@@ -79,6 +79,15 @@ def test_settings_that_python_printed_are_read_as_json_is() -> None:
     assert config["ds_config"]["steps_per_print"] == "inf"
 
 
+def test_what_accelerate_says_of_the_settings_holds_until_the_engine_prints_them() -> None:
+    zero = "'zero_optimization': {'stage': 2}"
+    printed = f"ds_config: {{'train_micro_batch_size_per_gpu': 'auto', {zero}}}\n"
+    config = run_of_text("Num processes: 2\n", printed).config
+    assert config["zero_stage"] == 2
+    assert "micro_batch_size" not in config
+    assert run_of_text(printed, _STARTS, _JSON).config["zero_stage"] == 3
+
+
 @pytest.mark.parametrize("said", ["{'zero_optimization': {'stage': 3", "{'a': <object>}", "{'" * 9])
 def test_settings_that_cannot_be_read_are_not_known(said: str) -> None:
     line = f"ds_config: {said}, 'zero_optimization': {{'stage': f(2)}}}}\n"
