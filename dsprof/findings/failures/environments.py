@@ -116,7 +116,7 @@ _BY_TEXT: Final = {
         "a process chose the number of a GPU that it does not see",
     ),
     "No CUDA GPUs are available|Found no NVIDIA driver on your system": _NO_GPU,
-    "Error 802: system not yet initialized": Advice(
+    ": system not yet initialized": Advice(
         "nvidia-fabricmanager on that host",
         "",
         "running, of the driver's version",

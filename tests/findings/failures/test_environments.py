@@ -22,6 +22,8 @@ LAUNCHED = "the command of the job"
         ("RuntimeError: No CUDA GPUs are available", "nvidia-smi on that host"),
         ("RuntimeError: Found no NVIDIA driver on your system.", "nvidia-smi on that host"),
         ("RuntimeError: Error 802: system not yet initialized", "nvidia-fabricmanager"),
+        ("RuntimeError: cuda runtime error (802) : system not yet initialized at", "nvidia-fabric"),
+        ("RuntimeError: CUDA error: system not yet initialized", "nvidia-fabricmanager"),
         ("RuntimeError: Error 803: system has unsupported display driver", "LD_LIBRARY_PATH, cuda"),
         ("RuntimeError: CUDA error: all devices are busy or unavailable", "nvidia-smi on"),
         ("RuntimeError: Distributed package doesn't have NCCL built in", "torch"),
