@@ -9,14 +9,21 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.findings.thresholds import SLOWDOWN_CRITICAL
 from dsprof.run.bars import LEAST
+from dsprof.run.pauses import RARE
 from dsprof.run.table import of_kind
-from dsprof.units import format_seconds
+from dsprof.units import format_seconds, format_share
 
 #: What is counted, and the patterns of its lines: of a script's own loop, or DeepSpeed's.
 _TURNS: Final = {
     "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind|turn_of_epoch)",
     "A micro-step": r"deepspeed\.throughput\w*",
 }
+_FEW: Final = 0.25  #: of all intervals, that may be far longer than the others
+_PART: Final = 0.1  #: of the time, that is told beside the turns
+_OF_BESIDE: Final = (
+    "Whether a turn is an optimizer step is not stated, nor what passes so seldom and for so long: "
+    "evaluations and saves do. "
+)
 _OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
 
 
@@ -25,27 +32,50 @@ def mean_turn(events: pd.DataFrame) -> str | None:
     what, turns = _first_known(events)
     if turns.empty:
         return None
-    many, seconds = turns.sum()
+    beside = _beside(turns)
+    out, (many, seconds) = beside.gt(0), turns.sum()
+    took = (seconds - beside.sum()) / many
+    if not out.any():
+        return (
+            f"{what} took {format_seconds(took)} in the mean of {int(many):,}; whether it is an "
+            "optimizer step is not stated"
+        )
+    times, each = int(out.sum()), format_seconds(beside[out].mean())
+    passed = f"{times:,} times {each} each" if times > 1 else f"once {each}"
     return (
-        f"{what} took {format_seconds(seconds / many)} in the mean of {int(many):,}; whether it is "
-        "an optimizer step is not stated"
+        f"{what} took {format_seconds(took)} in the mean of {int(many):,}; {passed} more passed "
+        f"between two of its lines, {format_share(beside.sum() / seconds)} of the time"
     )
 
 
+def _beside(turns: pd.DataFrame) -> pd.Series[float]:
+    """Seconds of each interval that are of no turn, as where the loop evaluates: it is far beyond
+    the usual, and few are. None where they are hardly any part of the time."""
+    pace = turns["seconds"] / turns["turns"]
+    longer = (turns["seconds"] - pace.median() * turns["turns"]).where(pace > RARE * pace.median())
+    found = longer.fillna(0.0)
+    few = found.gt(0).mean() <= _FEW
+    return found if few and found.sum() >= _PART * turns["seconds"].sum() else found * 0.0
+
+
 def pace_of_turns(events: pd.DataFrame) -> str:
-    """Whether these turns became slower: the last quarter of them beside the first."""
+    """What else is said of them: whether they became slower, the last quarter of them beside the
+    first, without what the title tells to have passed beside them."""
     _, turns = _first_known(events)
+    beside = _beside(turns)
+    said = _OF_BESIDE * bool(beside.gt(0).any())
+    turns = turns.assign(seconds=turns["seconds"] - beside)
     quarter = len(turns) // 4
     if quarter < _OF_QUARTER:
-        return ""
+        return said
     first, last = (
         part["seconds"].sum() / part["turns"].sum()
         for part in (turns.head(quarter), turns.tail(quarter))
     )
     if last < (1 + SLOWDOWN_CRITICAL) * first:
-        return ""
+        return said
     return (
-        f"It became slower: {format_seconds(first)} each in the first quarter of them, "
+        f"{said}It became slower: {format_seconds(first)} each in the first quarter of them, "
         f"{format_seconds(last)} in the last. "
     )
 

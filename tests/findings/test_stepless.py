@@ -335,6 +335,18 @@ def test_a_bar_of_verls_turns_is_told_with_what_would_print_them() -> None:
     assert [advice.setting for advice in found.advice] == ["trainer.logger"]
 
 
+def test_what_passes_between_turns_is_told_beside_them() -> None:
+    clock, lines = 0, []
+    for turn in range(1, 41):
+        clock += 2 + 58 * (turn % 10 == 1)  # evaluated behind every tenth
+        at = f"2026-03-04 10:{clock // 60:02}:{clock % 60:02},000"
+        lines.append(f"{at} - train - INFO - Step {turn} loss: 2.5\n")
+    found = alone(run_of_text(*lines), "unaccounted-time")
+    said = "3 times 58.0 s each more passed between two of its lines, 69 % of the time"
+    assert found.title == f"A turn of the loop took 2.00 s in the mean of 39; {said}"
+    assert "became slower" not in found.summary
+
+
 def test_turns_of_minimind_are_told_by_their_time_stamps_whoever_else_prints_them() -> None:
     lines = [
         f"{stamp}Epoch:[1/20]({turn}/41000) loss:2.{turn} lr:0.000199 epoch_Time:45.0min:\n"
