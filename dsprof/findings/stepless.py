@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import ask_for_timers, change
+from dsprof.findings.advice import ask_for_timers, change, record
 from dsprof.findings.clocked_turns import mean_turn, pace_of_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
@@ -51,6 +51,7 @@ _OF_LOCK: Final = Advice(
     "a build that was ended leaves it, and each rank that loads the extension waits for it",
 )
 _OF_VERL: Final = "verl prints its turns, and what their parts take, only if trainer.logger says so"
+_WHOEVER_TRAINS: Final = "times every phase of every rank, whatever trains it"
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
     severity=Severity.INFO,
@@ -106,6 +107,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             advice=(
                 *((_OF_STACKS,) if unmoved(facts.run) else ()),
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
+                *(() if _shows_trainer(facts) else record(facts, _WHOEVER_TRAINS)),
                 *_print_steps(facts),
                 *_log_level(facts),
                 *(() if clocked else ask_for_timers(facts)),
@@ -187,9 +189,14 @@ def _why_none_of_version(facts: Facts) -> str:
         which = "this version" if known else "that time"
         return f"DeepSpeed of {which} prints every tenth step unless steps_per_print is set"
     if not is_known(facts, lambda first, _: first >= (0, 15, 2)):
+        which = (
+            "DeepSpeed, whose version is not known,"
+            if facts.shows_deepspeed
+            else "Nothing in it shows DeepSpeed, which"
+        )
         return (
-            "DeepSpeed, whose version is not known, prints every tenth step unless steps_per_print "
-            "is set, from 0.15.2 on only where it is set"
+            f"{which} prints every tenth step unless steps_per_print is set, from 0.15.2 on only "
+            "where it is set"
         )
     return (
         "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
@@ -211,6 +218,10 @@ def _draws_bars(facts: Facts) -> bool:
     known = facts.run.meta.get("framework") not in (None, "deepspeed")
     known |= facts.is_by_pipeline_engine
     return not known and bool(facts.run.told["name"].eq("bar_total").any())  # its bar knows its end
+
+
+def _shows_trainer(facts: Facts) -> bool:
+    return facts.shows_deepspeed or bool(facts.run.meta.get("framework"))
 
 
 def _is_verl(facts: Facts) -> bool:

@@ -17,7 +17,7 @@ STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("", STEPLESS),
+        ("", ["dsprof attach", *STEPLESS]),
         ("0.18.2", STEPLESS),
         ("2.1", STEPLESS),  # what 0.1 called itself, which had no log_level yet
         ("0.19.3", ["steps_per_print", "log_level", "wall_clock_breakdown"]),
@@ -281,7 +281,7 @@ def test_why_no_step_is_printed_is_told_by_setting_and_version(
     ("year", "said"),
     [
         (2022, "DeepSpeed of that time prints every tenth step unless"),
-        (2025, "DeepSpeed, whose version is not known, prints every tenth step unless"),
+        (2025, "Nothing in it shows DeepSpeed, which prints every tenth step unless"),
     ],
 )
 def test_a_log_is_of_no_version_that_is_newer_than_its_date(year: int, said: str) -> None:
