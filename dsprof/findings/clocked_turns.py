@@ -54,8 +54,9 @@ def _beside(turns: pd.DataFrame) -> pd.Series[float]:
     pace = turns["seconds"] / turns["turns"]
     longer = (turns["seconds"] - pace.median() * turns["turns"]).where(pace > RARE * pace.median())
     found = longer.fillna(0.0)
-    few = found.gt(0).mean() <= _FEW
-    return found if few and found.sum() >= _PART * turns["seconds"].sum() else found * 0.0
+    out, in_all = found.sum(), turns["seconds"].sum()
+    told = out >= _PART * in_all and in_all - out >= LEAST  # else lines were held back and stamped
+    return found if told and found.gt(0).mean() <= _FEW else found * 0.0
 
 
 def pace_of_turns(events: pd.DataFrame) -> str:

@@ -139,7 +139,6 @@ class Job:
             or "deepspeed" in str(config.get("launch_command"))
             or config.get("distributed_type") == "DEEPSPEED"
             or "deepspeed" in (self.run.meta.get("versions") or {})
-            or bool(self.run.meta.get("version_range"))
         )
 
     @cached_property

@@ -347,6 +347,13 @@ def test_what_passes_between_turns_is_told_beside_them() -> None:
     assert "became slower" not in found.summary
 
 
+def test_lines_that_were_held_back_and_stamped_at_once_tell_no_pace_between_them() -> None:
+    at = [f"{minute:02}:00" for minute in [0] * 10 + [20] * 10 + [40]]
+    lines = [f"[2026-03-04 10:{one}] Step {n} | Loss 2.5\n" for n, one in enumerate(at, 1)]
+    title = alone(run_of_text(*lines), "unaccounted-time").title
+    assert title.startswith("A turn of the loop took 2 min 00 s in the mean of 20; whether")
+
+
 def test_turns_of_minimind_are_told_by_their_time_stamps_whoever_else_prints_them() -> None:
     lines = [
         f"{stamp}Epoch:[1/20]({turn}/41000) loss:2.{turn} lr:0.000199 epoch_Time:45.0min:\n"
