@@ -62,6 +62,7 @@ _OF_TRACEBACK: Final = Advice(
     "each rank's own output shows its traceback, which this source lacks: the launcher only says "
     "how the process ended",
 )
+_OF_STDERR: Final = "LSF wrote there what the job's processes said to stderr, as tracebacks are"
 _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 
 
@@ -114,10 +115,17 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + (
                 () if missing is None else (row_evidence(missing, f"{missing['text']}: not found"),)
             ),
-            advice=advice or ((_OF_TRACEBACK,) if _is_unsaid(row) else ()),
+            advice=advice or (_where_it_is_said(facts) if _is_unsaid(row) else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )
     ]
+
+
+def _where_it_is_said(facts: Facts) -> tuple[Advice, ...]:
+    """Where the traceback is that the source lacks: in the rest of the job's output, as LSF says,
+    or nowhere yet."""
+    file = facts.run.config.get("stderr_file")
+    return (Advice(str(file), "", "read it, too", _OF_STDERR),) if file else (_OF_TRACEBACK,)
 
 
 def _ended_by_launcher(facts: Facts) -> list[Finding]:

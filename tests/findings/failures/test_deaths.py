@@ -674,6 +674,12 @@ def test_of_a_process_that_only_its_launcher_tells_of_its_own_output_is_asked_fo
     assert bool(asked) is advised
 
 
+def test_where_lsf_names_the_file_of_stderr_that_is_to_be_read() -> None:
+    ended = problem("exit", "exits with return code = 1", value=1.0)
+    found = alone(run_of([ended], stderr_file="/data/run/train.err"), "rank-died")
+    assert [advice.setting for advice in found.advice] == ["/data/run/train.err"]
+
+
 def test_of_processes_that_were_all_told_to_end_the_first_one_is_not_called_the_cause() -> None:
     told = "exits with return code = -15"
     ended = [problem("exit", told, value=-15.0, rank=rank) for rank in (1, 0)]
