@@ -14,7 +14,10 @@ _PART: Final = re.compile(
 )
 _NAME: Final = re.compile(
     r"ImportError: cannot import name '\w+' from (partially initialized module )?'(\w+)"
+    r"[\w.]{0,200}'(?: \((.{1,400})\))?"
 )
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '(\w{1,80})'$")
+_INSTALLED: Final = re.compile(r"\b(?:site|dist)-packages\b")
 
 #: Of a file that Python takes for a package, because it comes first in its path.
 _SHADOW: Final = Advice(
@@ -30,6 +33,10 @@ _MODULE: Final = Advice(
     "",
     "that of the environment in which it is installed",
     "a launcher runs the same command on every host, where another Python may be first",
+)
+
+_TRANSFORMERS: Final = Advice(
+    "transformers", "", "a newer version", "the checkpoint names a class that this one lacks"
 )
 
 _NINJA: Final = Advice(
@@ -106,6 +113,9 @@ _BY_TEXT: Final = {
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),
     "finding module specification for|: No module named ": _MODULE,
+    "does not recognize this architecture|does not exist or is not currently imported": (
+        _TRANSFORMERS
+    ),
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),
@@ -149,8 +159,13 @@ def against_environment(text: str) -> tuple[Advice, ...]:
     if part:
         return (_SHADOW if part[2] else _version(part[1], "module"),)
     name = _NAME.search(text)
-    if name:
-        return (_SHADOW if name[1] else _version(name[2], "name"),)
+    if name and name[1]:
+        return (_SHADOW,)
+    if name:  # what a file of the job's own lacks is for its author to write
+        return (_version(name[2], "name"),) if _INSTALLED.search(name[3] or "") else ()
+    missing = _MISSING.match(text)
+    if missing:
+        return (Advice(missing[1], "", "installed for the Python that ran", _MODULE.why),)
     return tuple(advice for words, advice in _BY_TEXT.items() if re.search(words, text))[:1]
 
 

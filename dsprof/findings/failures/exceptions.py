@@ -364,13 +364,13 @@ def _batch(batch: int, each: int, micro_batches: int, ranks: int) -> Advice:
     """The product that DeepSpeed wants, or the ranks that are missing: one that no launcher started
     counts itself alone."""
     product = each * micro_batches * ranks
-    if ranks == 1 and batch > product and not batch % product:
+    if ranks == 1 and batch > product > 0 and not batch % product:
         return Advice(
             "number of ranks",
             "1",
             f"{batch // product}, by a launcher (deepspeed, torchrun, accelerate launch)",
             f"train_batch_size {batch} is of as many: DeepSpeed found one process alone, for which "
-            f"it would be {product}",
+            f"it would be {product}; under a launcher it does so before init_distributed()",
         )
-    why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
+    why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} rank{'s' * (ranks != 1)}"
     return Advice("train_batch_size", str(batch), f"{product}, or left out", why)

@@ -131,7 +131,7 @@ from tests.loaded import run_of_text
             "none of the name of a package",
         ),
         (
-            "ImportError: cannot import name 'log' from 'torch.distributed.elastic' (/opt/a.py)",
+            "ImportError: cannot import name 'log' from 'torch.elastic' (/opt/site-packages/a)",
             "version of torch",
             "one that has that name",
         ),
@@ -171,6 +171,14 @@ from tests.loaded import run_of_text
 def test_an_exception_that_says_what_it_wants_is_advised(text: str, setting: str, to: str) -> None:
     found = alone(run_of([problem("exception", text, rank=0)]), "rank-died")
     assert [(advice.setting, advice.to) for advice in found.advice] == [(setting, to)]
+
+
+@pytest.mark.parametrize("sizes", ["4 != 2 * 4 * 1", "12 != 2 * 4 * 1", "16 != 0 * 4 * 1"])
+def test_a_batch_that_fits_no_more_ranks_than_were_counted_is_to_be_another(sizes: str) -> None:
+    said = "AssertionError: Check batch related parameters. train_batch_size is not equal to"
+    text = f"{said} micro_batch_per_gpu * gradient_acc_step * world_size {sizes}"
+    found = alone(run_of([problem("exception", text, rank=0)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == ["train_batch_size"]
 
 
 def test_any_other_exception_is_the_code_s_own() -> None:

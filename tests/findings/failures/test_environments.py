@@ -32,6 +32,8 @@ LAUNCHED = "the command of the job"
         ("_pickle.UnpicklingError: invalid load key, '<'.", "the file that was read"),
         ("ModuleNotFoundError: No module named 'megatron.core'", "version of megatron"),
         ("python3: No module named deepspeed", "python on that host"),
+        ("ModuleNotFoundError: No module named 'flash_attn'", "flash_attn"),
+        ("ValueError: Tokenizer class New does not exist or is not currently imported.", "transf"),
     ],
 )
 def test_what_the_environment_lacks_is_advised_on(text: str, setting: str) -> None:
@@ -58,3 +60,7 @@ def test_another_exception_is_not_of_the_environment(text: str) -> None:
 def test_what_training_needs_of_its_parts_is_advised_on(text: str, setting: str) -> None:
     (advice,) = cures("exception", text)
     assert advice.setting.startswith(setting)
+
+
+def test_a_name_that_a_file_of_the_job_s_own_lacks_is_for_its_author() -> None:
+    assert cures("exception", "ImportError: cannot import name 'f' from 'm' (/home/u/m.py)") == ()
