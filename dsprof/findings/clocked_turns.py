@@ -10,14 +10,17 @@ from dsprof.events import Kind
 from dsprof.findings.thresholds import SLOWDOWN_CRITICAL
 from dsprof.run.bars import LEAST
 from dsprof.run.pauses import RARE
-from dsprof.run.table import of_kind
+from dsprof.run.table import among, of_kind
 from dsprof.units import format_seconds, format_share
 
 #: What is counted, and the patterns of its lines: of a script's own loop, or DeepSpeed's.
 _TURNS: Final = {
-    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind|turn_of_epoch)",
+    "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind|turn_of_epoch)"
+    r"|icefall\.batch",
     "A micro-step": r"deepspeed\.throughput\w*",
 }
+#: What no line of them says.
+NOT_STATED: Final = "whether it is an optimizer step is not stated"
 _FEW: Final = 0.25  #: of all intervals, that may be far longer than the others
 _PART: Final = 0.1  #: of the time, that is told beside the turns
 _OF_BESIDE: Final = (
@@ -34,18 +37,20 @@ def mean_turn(events: pd.DataFrame) -> str | None:
         return None
     beside = _beside(turns)
     out, (many, seconds) = beside.gt(0), turns.sum()
-    took = (seconds - beside.sum()) / many
+    took = f"{what} took {format_seconds((seconds - beside.sum()) / many)} in the mean of"
     if not out.any():
-        return (
-            f"{what} took {format_seconds(took)} in the mean of {int(many):,}; whether it is an "
-            "optimizer step is not stated"
-        )
+        return f"{took} {int(many):,}"
     times, each = int(out.sum()), format_seconds(beside[out].mean())
     passed = f"{times:,} times {each} each" if times > 1 else f"once {each}"
     return (
-        f"{what} took {format_seconds(took)} in the mean of {int(many):,}; {passed} more passed "
-        f"between two of its lines, {format_share(beside.sum() / seconds)} of the time"
+        f"{took} {int(many):,}; {passed} more passed between two of its lines, "
+        f"{format_share(beside.sum() / seconds)} of the time"
     )
+
+
+def more_passes(events: pd.DataFrame) -> bool:
+    """Whether the time stamps tell of time beside the turns."""
+    return bool(_beside(_first_known(events)[1]).gt(0).any())
 
 
 def _beside(turns: pd.DataFrame) -> pd.Series[float]:
@@ -92,13 +97,16 @@ def _first_known(events: pd.DataFrame) -> tuple[str, pd.DataFrame]:
 
 def _clocked(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
     """From one line that counts turns to the next how many there were, and the seconds between: of
-    whoever printed most. An epoch may begin to count anew."""
-    rows = of_kind(events, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
+    whoever printed most. An epoch may begin to count anew. Turns among which an evaluation lies are
+    left out."""
+    told = events.assign(evaluations=among(events["name"], ["eval_loss"]).cumsum())
+    rows = of_kind(told, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
     rows = rows[rows["pattern"].astype("str").str.fullmatch(pattern)]
     printer = [rows[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
     counted = rows["value"].groupby(printer).diff()
     passed = rows["at"].groupby(printer).diff().dt.total_seconds()
-    on = (counted > 0) & (passed >= 0)
+    evaluations = rows["evaluations"].groupby(printer).diff()
+    on = (counted > 0) & (passed >= 0) & (evaluations == 0)
     turns = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
     if turns.empty:
         return turns

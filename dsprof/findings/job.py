@@ -22,7 +22,7 @@ _WITHOUT_DEEPSPEED = frozenset(
     {
         "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
         "sagemaker", "nemo", "megatron-swift", "nanochat", "automodel", "fms", "prime-rl", "olmo",
-        "domino", "weathergenerator",
+        "domino", "weathergenerator", "icefall",
     }
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import ask_for_timers, change, record
-from dsprof.findings.clocked_turns import mean_turn, pace_of_turns
+from dsprof.findings.clocked_turns import NOT_STATED, mean_turn, more_passes, pace_of_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import first_failure
@@ -89,7 +89,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             title=(f"{mean}; none is printed" if mean else None)
             or profiled
             or (counts_communication(events) if shares else None)
-            or turn
+            or (f"{turn}; {NOT_STATED}" if turn and not more_passes(events) else turn)
             or _mean_micro_batch(facts)
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",

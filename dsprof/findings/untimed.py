@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import ask_for_timers, record
+from dsprof.findings.clocked_turns import NOT_STATED, mean_turn, more_passes, pace_of_turns
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lately import grown, lately
@@ -44,6 +45,7 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
         if seconds
         else _mean_of_training(facts)
         or _by_rate(facts)
+        or _by_turns(facts)
         or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
     )
     lacking = lacking or _lacking(facts)
@@ -103,7 +105,8 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     """What is known of a step's length, and that more is asked for. `rate`: in TFLOP/s of a GPU."""
     seconds = facts.step_seconds
     if not seconds:
-        mean = mean_step(facts.run.told) or mean_so_far(facts.run.told)
+        told = facts.run.told
+        mean = mean_step(told) or mean_so_far(told) or mean_turn(told)
         return f"{mean}; where that goes" if mean else "Where the time of a step goes"
     slower = lately(facts)
     if slower is not None:
@@ -195,6 +198,15 @@ def _by_rate(facts: Facts) -> str:
                 f"{format_count(batch)} samples, takes {takes}, but none is timed alone."
             )
     return ""
+
+
+def _by_turns(facts: Facts) -> str:
+    """That what its lines count was timed, and whether it became slower."""
+    if mean_turn(facts.run.told) is None:
+        return ""
+    told = facts.run.told
+    unstated = "" if more_passes(told) else f"; {NOT_STATED}"
+    return f"{pace_of_turns(told)}By the time stamps of its lines{unstated}."
 
 
 def _of_which(facts: Facts) -> str:

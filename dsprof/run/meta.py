@@ -55,6 +55,7 @@ _DIALECTS: Final = {
     "prime-rl": "prime-rl",
     "instructlab": "instructlab",
     "weathergenerator": "weathergenerator",
+    "icefall": "icefall",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {

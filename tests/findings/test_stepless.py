@@ -364,6 +364,31 @@ def test_turns_of_minimind_are_told_by_their_time_stamps_whoever_else_prints_the
     assert title.startswith("A turn of the loop took 140 ms in the mean of 200;")
 
 
+def test_how_long_a_batch_of_icefall_took_is_told_without_its_validations(tmp_path: Path) -> None:
+    losses = "loss[loss=0.5, over 9000.00 frames. ], tot_loss[loss=0.75, over 2000.00 frames. ]"
+    lines = [
+        f"2024-05-06 10:{at // 60:02}:{at % 60:02},000 INFO [train.py:1034] ({rank}/2) Epoch 1, "
+        f"batch {turn}, {losses}, batch size: 30, lr: 2.50e-02, grad_scale: 0.125\n"
+        for turn, at in [(50, 0), (100, 75), (150, 150), (200, 800), (250, 875)]
+        for rank in (0, 1)
+    ]
+    lines[6:6] = [
+        f"2024-05-06 10:12:13,456 INFO [train.py:1066] ({rank}/2) Epoch 1, validation: loss=0.5, "
+        "over 900000.00 frames. \n"
+        for rank in (0, 1)
+    ]
+    log = tmp_path / "log"
+    log.write_text("".join(lines))
+    run = load(log)
+    found = alone(run, "unaccounted-time")
+    assert found.title.startswith("A turn of the loop took 1.50 s in the mean of 150; where that")
+    assert "whether it is an optimizer step is not stated" in found.summary
+    assert "Nor does this log say" not in found.summary
+    assert "wall_clock_breakdown" not in str(found)
+    assert run.meta["framework"] == "icefall"
+    assert run.meta["world_size"] == 2
+
+
 def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput() -> None:
     stamps = [1250 * n for n in range(1, 9)] + [12000, 14000, 16000]
     lines = [
