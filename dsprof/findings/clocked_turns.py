@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pandas as pd
@@ -19,6 +20,8 @@ _TURNS: Final = {
     r"|icefall\.batch",
     "A micro-step": r"deepspeed\.throughput\w*",
 }
+#: In the names of events that show an evaluation or a save.
+_ASIDE: Final = re.compile("(?i)eval|valid|checkpoint")
 #: What no line of them says.
 NOT_STATED: Final = "whether it is an optimizer step is not stated"
 _FEW: Final = 0.25  #: of all intervals, that may be far longer than the others
@@ -97,16 +100,17 @@ def _first_known(events: pd.DataFrame) -> tuple[str, pd.DataFrame]:
 
 def _clocked(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
     """From one line that counts turns to the next how many there were, and the seconds between: of
-    whoever printed most. An epoch may begin to count anew. Turns among which an evaluation lies are
-    left out."""
-    told = events.assign(evaluations=among(events["name"], ["eval_loss"]).cumsum())
+    whoever printed most. An epoch may begin to count anew. Turns among which an evaluation or a
+    save lies are left out."""
+    others = [name for name in events["name"].dropna().unique() if _ASIDE.search(str(name))]
+    told = events.assign(aside=among(events["name"], others).cumsum())
     rows = of_kind(told, Kind.METRIC, "micro_step").dropna(subset=["at", "value"])
     rows = rows[rows["pattern"].astype("str").str.fullmatch(pattern)]
     printer = [rows[name].astype("object").fillna("") for name in ("segment", "source", "rank")]
     counted = rows["value"].groupby(printer).diff()
     passed = rows["at"].groupby(printer).diff().dt.total_seconds()
-    evaluations = rows["evaluations"].groupby(printer).diff()
-    on = (counted > 0) & (passed >= 0) & (evaluations == 0)
+    aside = rows["aside"].groupby(printer).diff()
+    on = (counted > 0) & (passed >= 0) & (aside == 0)
     turns = pd.DataFrame({"turns": counted[on], "seconds": passed[on]})
     if turns.empty:
         return turns

@@ -403,6 +403,20 @@ def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput
     assert "slower" not in steady.summary
 
 
+def test_a_save_is_no_part_of_a_micro_step_that_time_stamps_tell() -> None:
+    lines = [
+        f"[2022-08-03 06:38:{at:02},000] [INFO] [timer.py:191:stop] 0/{turn}, SamplesPerSec=4.25\n"
+        for turn, at in [(10, 0), (20, 5), (30, 10), (40, 45), (50, 50)]
+    ]
+    lines.insert(
+        3,
+        "[2022-08-03 06:38:40,000] [INFO] [engine.py:3100:_save_zero_checkpoint] zero checkpoint "
+        "saved out/global_step30/zero_pp_rank_0_mp_rank_00_optim_states.pt\n",
+    )
+    title = alone(run_of_text(*lines), "unaccounted-time").title
+    assert title.startswith("A micro-step took 500 ms in the mean of 30;")
+
+
 def test_what_is_told_to_become_slower_is_what_the_title_counts() -> None:
     """Lines of a loop with one stamp tell nothing: those of throughput tell both."""
     loop = [
