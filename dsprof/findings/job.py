@@ -12,6 +12,7 @@ import pandas as pd
 
 from dsprof.analysis.layout import ds_config, layout_of, offloads_optimizer, setting
 from dsprof.events import Kind
+from dsprof.run.meta import OF_AN_IMPORT
 from dsprof.run.table import among, where
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ _WITHOUT_DEEPSPEED = frozenset(
 _SHARED_BY_TORCH = frozenset(
     {"NO", "FSDP", *(f"MULTI_{one}" for one in ("GPU", "CPU", "NPU", "XPU", "MLU", "HPU"))}
 )
-
-#: What DeepSpeed prints wherever it is imported, as by accelerate, whoever trains.
-_OF_AN_IMPORT = frozenset({"deepspeed.accelerator", "deepspeed.no_accelerator"})
 
 
 @dataclass(frozen=True)
@@ -176,4 +174,4 @@ class Job:
 
     @property
     def _engine_speaks(self) -> bool:
-        return bool(self.engine_lines - _OF_AN_IMPORT)
+        return bool(self.engine_lines - OF_AN_IMPORT)

@@ -171,9 +171,12 @@ def _whole(value: float) -> float | int:
     return int(value) if float(value).is_integer() else value
 
 
-#: A string, or a word that JSON spells otherwise, in a dict as Python prints it.
+#: A string, or a word that JSON spells otherwise, in a dict as Python prints it. One that nothing
+#: closes reaches to the end, or each quote in it would be looked behind again.
 _PYTHONS: Final = re.compile(
-    r"""'(?P<text>(?:[^'\\]|\\.)*+)'|"(?:[^"\\]|\\.)*+"|\b(?P<word>True|False|None|inf)\b"""
+    r"""'(?P<text>(?:[^'\\]|\\.)*+)(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)"""
+    r"""|\b(?P<word>True|False|None|inf)\b""",
+    re.DOTALL,
 )
 _JSONS: Final = {"True": "true", "False": "false", "None": "null", "inf": "Infinity"}
 

@@ -27,6 +27,9 @@ _ANYBODYS: Final = (
     *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps", "peft"),
 )
 
+#: What DeepSpeed prints wherever it is imported, as by accelerate, whoever trains.
+OF_AN_IMPORT: Final = frozenset({"deepspeed.accelerator", "deepspeed.no_accelerator"})
+
 #: Dialect → framework that alone prints it; the one met most often names the job.
 _DIALECTS: Final = {
     "gpt_neox": "gpt-neox",
@@ -137,7 +140,8 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
     met: Counter[str] = Counter()
     for pattern, rows in events["pattern"].value_counts().items():
         dialect, _, name = str(pattern).partition(".")
-        if rows and not (dialect == "huggingface" and name in _ANYBODYS):
+        anybodys = pattern in OF_AN_IMPORT or (dialect == "huggingface" and name in _ANYBODYS)
+        if rows and not anybodys:
             met[_OWN.get(str(pattern), dialect)] += rows
     for loop in {"nemo", "domino"} & met.keys():  # their models are Megatron's, and say so
         met[loop] += met.pop("megatron", 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+from dsprof.run import from_events
 from tests.loaded import run_of_text
 
 
@@ -99,6 +101,21 @@ def test_what_accelerate_does_not_share_by_deepspeed_is_told_none_of_its_setting
     imported += "Setting ds_accelerator to cuda (auto detect)\n"
     kind = f"{imported}Distributed environment: DistributedType.{{}}  Backend: nccl\n"
     for name, advised in (("MULTI_GPU", False), ("DEEPSPEED", True)):
-        found = run_of_text(kind.format(name), _steps(1, 4)).findings
-        settings = [advice.setting for one in found for advice in one.advice]
+        run = run_of_text(kind.format(name), _steps(1, 4))
+        settings = [advice.setting for one in run.findings for advice in one.advice]
         assert ("wall_clock_breakdown" in settings) is advised
+
+
+def test_a_job_that_only_imports_deepspeed_is_not_said_to_be_trained_by_it() -> None:
+    head = "[2024-11-23 13:17:04,905] [INFO] [real_accelerator.py:219:get_accelerator] "
+    imported = f"{head}Setting ds_accelerator to cuda (auto detect)\n"
+    run = run_of_text(imported, "Epoch [1/5], Step [100/600], Loss: 2.31\n")
+    assert run.meta.get("framework") is None
+    assert run.findings[0].advice[0].setting == "dsprof attach"
+
+
+def test_settings_that_nothing_closes_are_looked_at_once() -> None:
+    told = pd.DataFrame(
+        {"kind": ["config"], "name": ["ds_config"], "text": ["{'" + "\\'" * 100_000]}
+    )
+    assert from_events(told).config["ds_config"] == {}

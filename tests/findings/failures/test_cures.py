@@ -181,6 +181,22 @@ def test_a_batch_that_fits_no_more_ranks_than_were_counted_is_to_be_another(size
     assert [advice.setting for advice in found.advice] == ["train_batch_size"]
 
 
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("ValueError: Please correct the following DeepSpeed config values", "DeepSpeed's JSON"),
+        ("RuntimeError: Expected to mark a variable ready only once.", "gradient_checkpointing"),
+        ("RuntimeError: Expected to have finished reduction in the prior iteration", "ddp_find_un"),
+        ("RuntimeError: element 0 of tensors does not require grad", "gradient checkpointing"),
+        ("RuntimeError: 'weight' must be 2-D", "deepspeed.zero.GatheredParameters"),
+        ("RuntimeError: Socket Timeout", "logs of the other ranks and hosts"),
+    ],
+)
+def test_what_training_needs_of_its_parts_is_advised_on(text: str, setting: str) -> None:
+    (advice,) = cures("exception", text)
+    assert advice.setting.startswith(setting)
+
+
 def test_any_other_exception_is_the_code_s_own() -> None:
     run = run_of([problem("exception", "KeyError: 'labels'", rank=0)])
     assert alone(run, "rank-died").advice == ()
