@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import pandas as pd
 
@@ -22,8 +22,7 @@ _TURNS: Final = {
 }
 #: In the names of events that show an evaluation or a save.
 _ASIDE: Final = re.compile("(?i)eval|valid|checkpoint")
-#: What no line of them says.
-NOT_STATED: Final = "whether it is an optimizer step is not stated"
+_NOT_STATED: Final = "; whether it is an optimizer step is not stated"
 _FEW: Final = 0.25  #: of all intervals, that may be far longer than the others
 _PART: Final = 0.1  #: of the time, that is told beside the turns
 _OF_BESIDE: Final = (
@@ -33,12 +32,28 @@ _OF_BESIDE: Final = (
 _OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
 
 
-def mean_turn(events: pd.DataFrame) -> str | None:
-    """How long a turn took in the mean; None if the time stamps do not tell."""
+class Turns(NamedTuple):
+    """What the time stamps tell of them, in words."""
+
+    mean: str  #: how long one took, and what else passed between two lines
+    pace: str  #: whether they became slower; "" or a sentence with a blank behind it
+    unstated: str  #: what no line says, behind a semicolon; "" if `pace` says so
+
+
+def clocked_turns(events: pd.DataFrame) -> Turns | None:
+    """None if the time stamps do not tell how long a turn took."""
     what, turns = _first_known(events)
     if turns.empty:
         return None
     beside = _beside(turns)
+    more = bool(beside.gt(0).any())
+    pace = _pace(turns.assign(seconds=turns["seconds"] - beside))
+    if more:
+        return Turns(_mean(what, turns, beside), _OF_BESIDE + pace, "")
+    return Turns(_mean(what, turns, beside), pace, _NOT_STATED)
+
+
+def _mean(what: str, turns: pd.DataFrame, beside: pd.Series[float]) -> str:
     out, (many, seconds) = beside.gt(0), turns.sum()
     took = f"{what} took {format_seconds((seconds - beside.sum()) / many)} in the mean of"
     if not out.any():
@@ -49,11 +64,6 @@ def mean_turn(events: pd.DataFrame) -> str | None:
         f"{took} {int(many):,}; {passed} more passed between two of its lines, "
         f"{format_share(beside.sum() / seconds)} of the time"
     )
-
-
-def more_passes(events: pd.DataFrame) -> bool:
-    """Whether the time stamps tell of time beside the turns."""
-    return bool(_beside(_first_known(events)[1]).gt(0).any())
 
 
 def _beside(turns: pd.DataFrame) -> pd.Series[float]:
@@ -67,24 +77,19 @@ def _beside(turns: pd.DataFrame) -> pd.Series[float]:
     return found if told and found.gt(0).mean() <= _FEW else found * 0.0
 
 
-def pace_of_turns(events: pd.DataFrame) -> str:
-    """What else is said of them: whether they became slower, the last quarter of them beside the
-    first, without what the title tells to have passed beside them."""
-    _, turns = _first_known(events)
-    beside = _beside(turns)
-    said = _OF_BESIDE * bool(beside.gt(0).any())
-    turns = turns.assign(seconds=turns["seconds"] - beside)
+def _pace(turns: pd.DataFrame) -> str:
+    """The last quarter of them beside the first."""
     quarter = len(turns) // 4
     if quarter < _OF_QUARTER:
-        return said
+        return ""
     first, last = (
         part["seconds"].sum() / part["turns"].sum()
         for part in (turns.head(quarter), turns.tail(quarter))
     )
     if last < (1 + SLOWDOWN_CRITICAL) * first:
-        return said
+        return ""
     return (
-        f"{said}It became slower: {format_seconds(first)} each in the first quarter of them, "
+        f"It became slower: {format_seconds(first)} each in the first quarter of them, "
         f"{format_seconds(last)} in the last. "
     )
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import ask_for_timers, change, record
-from dsprof.findings.clocked_turns import NOT_STATED, mean_turn, more_passes, pace_of_turns
+from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import first_failure
@@ -73,7 +73,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     clocked = timed or _is_clocked(events)
     mean = mean_step(events)
     profiled = None if mean else _slow_optimizer(events)
-    turn = mean_turn(events)
+    turns = clocked_turns(events)
     shares = percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
     shown = (
@@ -89,12 +89,12 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             title=(f"{mean}; none is printed" if mean else None)
             or profiled
             or (counts_communication(events) if shares else None)
-            or (f"{turn}; {NOT_STATED}" if turn and not more_passes(events) else turn)
+            or (f"{turns.mean}{turns.unstated}" if turns else None)
             or _mean_micro_batch(facts)
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
-            + (pace_of_turns(events) if turn else "")
+            + (turns.pace if turns else "")
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
             + (

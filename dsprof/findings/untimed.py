@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import ask_for_timers, record
-from dsprof.findings.clocked_turns import NOT_STATED, mean_turn, more_passes, pace_of_turns
+from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.lately import grown, lately
@@ -106,7 +106,9 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     seconds = facts.step_seconds
     if not seconds:
         told = facts.run.told
-        mean = mean_step(told) or mean_so_far(told) or mean_turn(told)
+        mean = mean_step(told) or mean_so_far(told)
+        if not mean and (turns := clocked_turns(told)):
+            mean = turns.mean
         return f"{mean}; where that goes" if mean else "Where the time of a step goes"
     slower = lately(facts)
     if slower is not None:
@@ -202,11 +204,8 @@ def _by_rate(facts: Facts) -> str:
 
 def _by_turns(facts: Facts) -> str:
     """That what its lines count was timed, and whether it became slower."""
-    if mean_turn(facts.run.told) is None:
-        return ""
-    told = facts.run.told
-    unstated = "" if more_passes(told) else f"; {NOT_STATED}"
-    return f"{pace_of_turns(told)}By the time stamps of its lines{unstated}."
+    turns = clocked_turns(facts.run.told)
+    return f"{turns.pace}By the time stamps of its lines{turns.unstated}." if turns else ""
 
 
 def _of_which(facts: Facts) -> str:
