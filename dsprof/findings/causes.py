@@ -194,20 +194,29 @@ def _uneven_part(
 
 
 def _each_time(facts: Facts, seconds: float) -> Cause | None:
-    """DDP reduces in every backward of a step, as it does without `no_sync`.
+    """Gradients are reduced in every backward of a step: by DDP, as it does without `no_sync`, and
+    by a DeepSpeed engine that was not told to accumulate.
 
     Gain: all but one of them, and what is done around each.
     """
     times = reductions_of_a_step(facts)
     if not times:
         return None
-    saved = (1 - 1 / times) * seconds
-    why = "what they accumulate is then reduced once, with the last one"
+    reducing = facts.phases_of("communication")["seconds"]
+    if not facts.is_torch_alone:  # its update communicates, too
+        reducing = reducing[reducing.index.str.endswith("_in_reduce")]
+    saved = (1 - 1 / times) * min(seconds, float(reducing.sum()))
+    once = "what they accumulate is then reduced once, with the last one"
+    sums = "or no_sync() around all but the last: each call reduces all gradients"
     return Cause(
         f"Gradients are reduced in each of {times:,} backwards of a step. Once is enough, unless "
         "the script uses them before the update.",
         title=f": gradients are reduced {times:,} times for one update",
-        advice=(Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", why),),
+        advice=(
+            Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", once)
+            if facts.is_torch_alone
+            else Advice("engine.backward() of a step", str(times), "1, of the sum of losses", sums),
+        ),
         gain=(GAIN_LOW * saved, min(AROUND_CALLS * saved, facts.average or saved)),
     )
 

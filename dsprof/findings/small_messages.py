@@ -34,8 +34,8 @@ from dsprof.findings.thresholds import (
 from dsprof.run.table import numbers, where
 from dsprof.units import format_bytes, format_count, format_seconds, format_share
 
-#: Of the small calls' time in forward, from which on tensor parallelism makes them all.
-_OF_TENSORS: Final = 0.2
+#: Of the small calls' time in forward, from which on activations are what all of them send.
+_OF_ACTIVATIONS: Final = 0.2
 
 
 @once
@@ -72,9 +72,9 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     if few or small < SMALL_MESSAGES_SECONDS * total:
         return []
     worst = str(table["small_seconds"].idxmax())
-    tensors = _of_tensors(facts, worst)
-    buckets = () if tensors else _bucket_advice(facts, worst)
-    advice = tensors or buckets
+    grows = _of_activations(facts, worst)
+    buckets = () if grows else _bucket_advice(facts, worst)
+    advice = grows or buckets
     beside = ("other",) if _are_of_the_script(facts, worst) else ()
     fewer = seconds * _governed(facts, table, worst)
     return [
@@ -244,26 +244,29 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
     return ()
 
 
-def _of_tensors(facts: Facts, operation: str) -> tuple[Advice, ...]:
-    """What makes the messages of tensor parallelism larger, or none of them; nothing if it makes
-    none: some of them are in forward, where ZeRO 0 to 2 and DDP have no calls.
+def _of_activations(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """What makes those messages larger in which a model exchanges its activations, or none of
+    them; nothing if it exchanges none. Some of them are in forward, where ZeRO 0 to 2 and DDP have
+    no calls, and where no ZeRO sends all to all, as sequence and expert parallelism do.
 
     What that costs in memory and computing is not known, so nothing is promised.
     """
-    ranks = facts.layout.tensor_parallel or 1
-    if ranks < 2 or facts.layout.zero_stage == 3:
+    if _part_in(facts, operation, "forward") < _OF_ACTIVATIONS:
         return ()
-    if _part_in(facts, operation, "forward") < _OF_TENSORS:
+    ranks = facts.layout.tensor_parallel or 1
+    of_tensors = ranks > 1 and facts.layout.zero_stage != 3
+    if not of_tensors and not operation.startswith("all_to_all"):
         return ()
     grows = "a message grows with them, its start-up does not"
     each = (
         "each layer exchanges its activations among so many ranks, in forward and in backward; "
         "ZeRO shards what they hold, too"
     )
-    return (
-        Advice("samples of a micro-batch", "", "more, if memory allows", grows),
-        Advice("tensor_parallel_size", str(ranks), "smaller, if memory allows", each),
-    )
+    advice = [Advice("samples of a micro-batch", "", "more, if memory allows", grows)]
+    if of_tensors:
+        fewer = Advice("tensor_parallel_size", str(ranks), "smaller, if memory allows", each)
+        advice.append(fewer)
+    return tuple(advice)
 
 
 def _are_of_the_script(facts: Facts, operation: str) -> bool:

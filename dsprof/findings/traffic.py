@@ -6,6 +6,7 @@ from typing import Final
 
 from dsprof.analysis.collectives import LARGE, during_steps, per_operation
 from dsprof.analysis.cost import Traffic, shard_factor
+from dsprof.findings.accumulation import reductions_of_a_step
 from dsprof.findings.advice import DEFAULTS, change, more_micro_batches
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
@@ -125,7 +126,7 @@ def less_traffic(facts: Facts) -> tuple[Advice, ...]:
 def _reduced_once(facts: Facts) -> tuple[Advice, ...]:
     """More micro-batches, where their gradients are reduced once per step."""
     of_layers = facts.phases_of("communication").index.isin(_OF_LAYERS).any()
-    if facts.layout.zero_stage not in (None, 0, 1) or of_layers:
+    if facts.layout.zero_stage not in (None, 0, 1) or of_layers or reductions_of_a_step(facts):
         return ()
     why = (
         "gradients are reduced once per step: twice the micro-batches halve the communication per "

@@ -532,6 +532,56 @@ def test_no_reduction_is_too_many_if_some_backwards_make_none_or_the_update_asks
     assert "for one update" not in found.title
 
 
+def of_two_losses(folder: Path, sizes: tuple[tuple[int, ...], ...]) -> Run:
+    """30 steps of a ZeRO-1 engine that accumulates nothing; each of its two backwards reduces
+    buckets of these sizes in 6 ms each.
+    """
+    config = {"framework": "deepspeed", "zero_stage": 1, "gradient_accumulation_steps": 1}
+    for rank in (0, 1):
+        told = {"world_size": 2, "data_parallel_size": 2} | config
+        writer = Writer.create(folder, header(rank=rank, world=2, config=told))
+        whose = writer.name("0 ranks 0-1")
+        forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+        reduce = writer.name("reduce", backward, "compute")
+        call = writer.name("all_reduce", reduce)
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            for place, buckets in enumerate(sizes):
+                at, over = begin + place * 50 * MS, begin + (place * 50 + 48) * MS
+                writer.span(forward, at, at + 10 * MS, step)
+                writer.span(backward, at + 10 * MS, over, step)
+                writer.span(reduce, at + 20 * MS, over, step)
+                for size in buckets:
+                    issued = at + 24 * MS
+                    writer.collective(call, whose, issued, issued, 6 * MS, step, size=size, seq=1)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    return load(folder)
+
+
+def test_an_engine_that_reduces_for_each_of_two_losses_needs_no_larger_batch(
+    tmp_path: Path,
+) -> None:
+    found = alone(of_two_losses(tmp_path, ((MIB, 1000), (MIB, 1000))), "communication-bound")
+    assert found.title == (
+        "24 % of a step is communication between ranks: gradients are reduced 2 times for one "
+        "update"
+    )
+    assert [(advice.setting, advice.now) for advice in found.advice] == [
+        ("engine.backward() of a step", "2")
+    ]
+    assert found.gain == pytest.approx((0.006, 0.018))
+
+
+def test_an_engine_whose_last_backward_alone_reduces_is_not_said_to_reduce_too_often(
+    tmp_path: Path,
+) -> None:
+    """As under `no_sync`, in however many buckets."""
+    found = alone(of_two_losses(tmp_path, ((), (MIB, MIB, 1000))), "communication-bound")
+    assert "for one update" not in found.title
+    assert "gradient_accumulation_steps" in {advice.setting for advice in found.advice}
+
+
 def test_little_communication_is_no_finding() -> None:
     run = run_of(steps(40, WELL), world_size=5, zero_stage=1)
     assert silent(run, "communication-bound")

@@ -149,6 +149,7 @@ def test_small_messages_of_tensor_parallelism_are_in_no_bucket(
         ("all_reduce", "forward", 2, []),  # a trainer's own numbers, in no bucket
         ("all_reduce", "backward", None, []),  # of tensor parallelism
         ("all_reduce", "", 2, ["these all_reduce calls"]),  # of the script
+        ("all_to_all_single", "forward", 2, ["samples of a micro-batch"]),  # of sequences
     ],
 )
 def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
