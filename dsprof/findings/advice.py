@@ -69,8 +69,12 @@ def change(
 
 def ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
     """Advice to have DeepSpeed print its timers."""
-    to = "true" if facts.shows_deepspeed else "true, if DeepSpeed trains it"
-    return change(facts, "wall_clock_breakdown", to, "prints timers")
+    return change(facts, "wall_clock_breakdown", if_it_trains(facts, "true"), "prints timers")
+
+
+def if_it_trains(facts: Facts, to: str) -> str:
+    """What to set a key of DeepSpeed's to, on that condition where nothing shows DeepSpeed."""
+    return to if facts.shows_deepspeed else f"{to}, if DeepSpeed trains it"
 
 
 def set_to(facts: Facts, path: str) -> Any:

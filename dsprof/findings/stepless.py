@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import ask_for_timers, change, record
+from dsprof.findings.advice import ask_for_timers, change, if_it_trains, record
 from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
@@ -244,7 +244,7 @@ def _print_steps(facts: Facts) -> tuple[Advice, ...]:
 def _print_engine_steps(facts: Facts) -> tuple[Advice, ...]:
     if (_throughput_every(facts) or math.inf) <= _EVERY:
         return ()
-    return change(facts, "steps_per_print", str(_EVERY), "prints steps")
+    return change(facts, "steps_per_print", if_it_trains(facts, str(_EVERY)), "prints steps")
 
 
 def _throughput_every(facts: Facts) -> int | None:

@@ -176,6 +176,12 @@ def test_of_bars_beside_a_line_of_deepspeed_the_trainers_own_setting_is_told_fir
     assert told == settings
 
 
+def test_where_nothing_shows_deepspeed_its_settings_are_advised_on_that_condition() -> None:
+    found = alone(run_of_text("step 1 loss: 6.284\nstep 2 loss: 6.130\n"), "unaccounted-time")
+    told = {one.setting: one.to for one in found.advice}
+    assert {told[name].partition(", ")[2] for name in STEPLESS} == {"if DeepSpeed trains it"}
+
+
 @pytest.mark.parametrize(
     ("runtime", "rate", "took"),
     [
