@@ -92,6 +92,7 @@ OF_ANOTHER: Final = r"Received a dump signal .{1,60} from ? ?rank (\d{1,9})"
 #: What an exception says when a peer died first, or when it does not say what happened.
 OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
+    r"|Transport endpoint is not connected"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|has inconsistent 0 params|retr(?:ie|ei)ving ncclUniqueId"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"

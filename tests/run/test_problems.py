@@ -405,6 +405,13 @@ def test_what_a_gpu_stopped_of_a_process_is_told_better_by_its_exception() -> No
     assert causes(problem("watchdog", "OpType=ALLREDUCE", rank=1, count=7), stopped) == [1]
 
 
+def test_an_endpoint_that_is_gone_tells_of_a_peer_and_not_of_the_cause() -> None:
+    gone = problem("exception", "Transport endpoint is not connected")
+    broken = problem("exception", "CUDA error: uncorrectable NVLink error detected", rank=3)
+    assert causes(gone, broken) == [1]
+    assert causes(gone) == [0]
+
+
 def test_what_a_driver_only_notes_of_a_gpu_ends_nothing() -> None:
     run = run_of_text(
         "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping\n",
