@@ -70,7 +70,7 @@ def test_a_loop_s_lines_of_an_evaluation_are_no_steps() -> None:
         "Epoch: [{0}]  [{1}/100]  eta: 0:10:00  lr: 0.0002  loss: 1.5 (1.6)  time: 0.5  data: 0\n",
         "INFO Train: [{0}/9][{1}/100]\teta 0:10:00 lr 0.1\ttime 0.5 (0.6)\tloss 1.5 (1.6)\n",
         "Train: {0} [ {1}/100 (4%)]  Loss: 6.5 (6.7)  Time: 0.5s, 9/s (1s, 8/s)  LR: 1  Data: 0\n",
-        "Epoch: [{0}][ {1}/100]\tTime  0.500 ( 0.375)\tData  0.062 ( 0.125)\tLoss 1.7e+00 (2.0)\n",
+        "Epoch: [{0}][ {1}/100]\tTime  0.500 ( 0.500)\tData  0.062 ( 0.062)\tLoss 1.7e+00 (2.0)\n",
     ],
 )
 def test_the_first_turn_of_an_epoch_which_starts_the_loader_stands_for_no_others(line: str) -> None:

@@ -23,6 +23,7 @@ from dsprof.run.defects.cumulative import (
     cumulative_moe_timers,
     summary_table,
 )
+from dsprof.run.defects.epoch_means import single_turns
 from dsprof.run.defects.from_launch import steps_from_launch
 from dsprof.run.defects.impossible import impossible_rates, impossible_seconds, initial_step_zero
 from dsprof.run.defects.maxima import maxima_of_parts
@@ -61,6 +62,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     cut_short,
     cut_head,
     initial_step_zero,
+    single_turns,
     several_batches,
     done_aside,
     overlapping_windows,

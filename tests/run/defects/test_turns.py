@@ -65,7 +65,7 @@ def test_a_loop_s_turn_is_a_micro_batch_of_which_an_optimizer_step_takes_several
 
 def test_turns_that_count_from_0_make_up_as_many_steps_as_those_that_count_from_1() -> None:
     settings = "[INFO] [config.py:999:print]   gradient_accumulation_steps .. 4\n"
-    line = "Epoch: [0][{0:4d}/16]\tTime  0.500 ( 0.600)\tData  0.100 ( 0.100)\tLoss 1.0 (1.0)\n"
+    line = "Epoch: [0][{0:4d}/16]\tTime  0.500 ( 0.500)\tData  0.100 ( 0.100)\tLoss 1.0 (1.0)\n"
     run = run_of_text(settings, *(line.format(turn) for turn in range(16)))
     assert run.steps["step"].to_list() == [0, 1, 2, 3]
     assert run.steps["seconds"].to_list() == [2.0] * 4
@@ -148,7 +148,7 @@ def test_a_job_that_fails_behind_batch_0_has_made_a_step() -> None:
 
 
 def test_a_line_that_tells_of_its_batch_alone_covers_that_one() -> None:
-    line = "INFO Train: [0/9][{}/99]\teta 0:10:52 lr 0.00075\ttime 0.5000 (0.7500)\tloss 1.5\n"
+    line = "INFO Train: [0/9][{}/99]\teta 0:10:52 lr 0.00075\ttime 0.5000 (0.5000)\tloss 1.5\n"
     steps = run_of_text(*(line.format(at) for at in range(0, 50, 10))).steps
     assert steps["step"].to_list() == [*range(0, 50, 10)]
     assert steps["covers"].eq(1).all()

@@ -1,0 +1,113 @@
+"""Lines that tell of one turn of many, and beside it of the mean of all since the epoch began."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.table import among, where
+
+Numbers = npt.NDArray[np.float64]
+
+_MEANS: Final = {"step_seconds": "epoch_step_seconds", "data_time": "epoch_data_seconds"}
+_PRINTER: Final = ["source", "segment", "engine", "rank", "epoch"]
+_ROUNDED: Final = 0.0005  #: seconds, of a mean with three decimals
+_EXACT: Final = 0.02  #: of what the turns of a stretch took together
+_ALIKE: Final = 0.03  #: of a turn, by which those that are printed may differ from the mean of all
+
+
+def single_turns(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001  # a Defect
+    """A loader whose workers are too slow lets every so many turns wait, and a loop that prints
+    every so many may never print one of them. From the means since the epoch began follows what
+    the turns between two lines took, as far as their decimals allow; these stand closer together
+    at first than later.
+    """
+    told = where(events, among(events["name"], ["epoch_turn"]) & events["step"].notna())
+    if told.empty:
+        return events, None
+    lines = _lines(events, told)
+    lines["between"] = lines.groupby(_PRINTER, observed=True, dropna=False)["turn"].transform(
+        lambda turn: np.diff(turn, prepend=0)
+    )
+    seconds, steps, rate = (events[name].copy() for name in ("seconds", "steps", "value"))
+    if _are_alike(lines):
+        return events, None
+    rows = where(events, events["record"].isin(lines["record"]) & events["step"].notna())
+    place = ["source", "record"]
+    mine = rows[place].merge(lines.drop(columns=_PRINTER[1:]), how="left", on=place)
+    mine.index = rows.index
+    known = mine["step_seconds"].notna()
+    for name in _MEANS:
+        own = known & among(rows["name"], [name]) & mine[name].notna()
+        seconds.loc[own.index[own]] = mine[name][own]
+    own = known & among(rows["name"], ["samples_per_second"])
+    rate.loc[own.index[own]] = (rows["value"] * mine["alone"] / mine["step_seconds"])[own]
+    steps.loc[known.index[known]] = mine["between"][known].astype("int64")
+    text = (
+        "a line tells how long its own turn took, which need not be like those between two lines: "
+        "what these took in the mean was worked out from the means since the epoch began"
+    )
+    fixed = events.assign(seconds=seconds, steps=steps, value=rate)
+    timed = rows[known & among(rows["name"], ["step_seconds"])]
+    return fixed, met("single-turns", "repair", text, timed)
+
+
+def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
+    """A row per line: its place in its epoch, and what turns up to it took in the mean, NaN where
+    that does not follow."""
+    lines = told[["source", "segment", "engine", "rank", "record", "line"]].copy()
+    lines["turn"] = told["value"].to_numpy() + 1  # turns count from 0
+    place = ["source", "record"]
+    said = events[events["record"].isin(told["record"])]
+    for name in ("epoch", *_MEANS.values(), *_MEANS):
+        column = "value" if name == "epoch" else "seconds"
+        one = said.loc[among(said["name"], [name]), [*place, column]]
+        lines = lines.merge(one.rename(columns={column: name}), how="left", on=place)
+    lines = lines.rename(columns={"step_seconds": "alone", "data_time": "waited"})
+    lines = lines.sort_values(["source", "line"])
+    lines[list(_MEANS)] = np.nan
+    for _, part in lines.groupby(_PRINTER, observed=True, dropna=False):
+        turn, means = part["turn"].to_numpy(float), part[list(_MEANS.values())].to_numpy(float)
+        lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means)
+    return lines
+
+
+def _are_alike(lines: pd.DataFrame) -> bool:
+    """Whether the turns that are printed took and waited, in the mean, as all turns did."""
+    known = lines[lines["step_seconds"].notna()]
+    share = known["between"] / known["between"].sum()
+    took = (share * known["step_seconds"]).sum()
+    beyond = [
+        (share * (known[mean] - known[own])).sum()
+        for mean, own in (("step_seconds", "alone"), ("data_time", "waited"))
+    ]
+    return known.empty or bool(np.abs(beyond).max() <= _ALIKE * took)
+
+
+def _since_the_line_before(turn: Numbers, means: Numbers) -> Numbers:
+    """The mean of the turns of the stretch in which each line stands; the first column decides how
+    long stretches are. NaN where the numbers contradict each other or their decimals are too few.
+    """
+    found = np.full(means.shape, np.nan)
+    begin, stretches = 0, [(0, np.zeros(means.shape[1]), 0.0)]  # first line, sums and turns before
+    if (np.diff(turn, prepend=0) <= 0).any():
+        return found
+    for at, now in enumerate(turn):
+        _, sums, before = stretches[-1]
+        took = now * means[at] - sums
+        if not took[0] > 0:
+            return np.full(means.shape, np.nan)
+        exact = _ROUNDED * (now + before) <= _EXACT * took[0]
+        if exact:
+            found[begin : at + 1] = np.maximum(took, 0) / (now - before)
+            begin = at + 1
+            stretches.append((begin, now * means[at], now))
+    if begin < len(turn) and len(stretches) > 1:  # the rest, with the stretch before it
+        first, sums, before = stretches[-2]
+        rest = (turn[-1] * means[-1] - sums) / (turn[-1] - before)
+        found[first:] = np.maximum(rest, 0)
+    return found
