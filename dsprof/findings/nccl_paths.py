@@ -14,6 +14,7 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.run.table import of_kind, where
 
 _DIRECT: Final = r"^P2P/"
+_OF_A_NODE: Final = 8  #: GPUs that hardly any node has more of
 _OF_PEERS: Final = Advice(
     "nvidia-smi topo -m, nvidia-smi topo -p2p r",
     "",
@@ -79,9 +80,8 @@ def _within_a_node(facts: Facts) -> list[Finding]:
 def _to_adapters(facts: Facts) -> list[Finding]:
     states = told(facts, "gpudirect")
     on = states["text"].astype("str").str.lower() == "enabled"
-    nodes = facts.layout.nodes or most_nodes(facts)
     straight = told(facts, "transport", "GDRDMA")
-    if states.empty or on.any() or len(straight) or nodes is None or nodes < 2:
+    if states.empty or on.any() or len(straight) or not _leaves_a_node(facts):
         return []
     if told(facts, "network", "^IB").empty:
         return []
@@ -97,3 +97,14 @@ def _to_adapters(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _leaves_a_node(facts: Facts) -> bool:
+    """Whether there are several nodes: as is stated, or as a channel by the network shows, or more
+    ranks than a node has GPUs.
+    """
+    nodes = facts.layout.nodes or most_nodes(facts)
+    if nodes is not None:
+        return nodes > 1
+    ranks = told(facts, "nccl_ranks")["value"].max()
+    return len(told(facts, "transport")) > 0 or bool(ranks > _OF_A_NODE)

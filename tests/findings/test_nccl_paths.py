@@ -31,7 +31,16 @@ def test_direct_copies_that_were_switched_off_are_advised_first() -> None:
     assert (advice.setting, advice.now) == ("NCCL_P2P_DISABLE", "1")
 
 
-@pytest.mark.parametrize("nodes", [[config("nccl_nodes", 2)], [config("nodes", 2)]])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [config("nccl_nodes", 2)],
+        [config("nodes", 2)],
+        [config("nccl_ranks", 16)],
+        [config("nccl_ranks", 8), config("transport", "NET/IB/0")],
+    ],
+    ids=["NCCL says so", "the job says so", "more ranks than one has GPUs", "a channel leaves one"],
+)
 def test_adapters_that_do_not_reach_the_gpus_are_told_between_nodes(nodes: list[Row]) -> None:
     found = alone(run_of([OFF, OFF, INFINIBAND, *nodes, *steps(10, WELL)]), "network-fallback")
     assert found.title.endswith("through host memory: GPUDirect RDMA is off")
@@ -41,7 +50,7 @@ def test_adapters_that_do_not_reach_the_gpus_are_told_between_nodes(nodes: list[
     "rows",
     [
         [OFF, INFINIBAND, config("nccl_nodes", 1)],
-        [OFF, INFINIBAND],
+        [OFF, INFINIBAND, config("nccl_ranks", 8)],
         [OFF, config("gpudirect", "enabled"), INFINIBAND, config("nccl_nodes", 2)],
         [OFF, config("transport", "NET/IB/0/GDRDMA"), INFINIBAND, config("nccl_nodes", 2)],
     ],
