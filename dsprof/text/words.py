@@ -150,7 +150,7 @@ MEASURES: Final = {
     "logged": "logged times",
     "throughput": "throughput lines",
     "rated": "timers and throughput lines",
-    "bar": "progress bar, whole seconds",
+    "bar": "progress bar, mostly whole seconds",
     "timers": "sums of timers",
     "clock": "time stamps",
 }
