@@ -202,19 +202,10 @@ def fewer_workers(facts: Facts) -> tuple[Advice, ...]:
 
 
 def offload_less(facts: Facts) -> tuple[Advice, ...]:
-    """Less in the host's memory, where an optimizer may lie there.
-
-    ZeRO 0 has no offloading, and a recording without settings of DeepSpeed is of another trainer.
-    """
+    """Less in the host's memory, where an optimizer may lie there."""
     key = "zero_optimization.offload_optimizer"
     device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
-    known = (
-        facts.has_config
-        or facts.run.is_recording
-        or facts.layout.zero_stage == 0
-        or facts.run.config.get("cpu_offload") == "False"  # as the optimizer says at its start
-    )
-    if (known and device is None) or device in ("none", "nvme"):
+    if (device is None and not facts.may_be_offloaded) or device in ("none", "nvme"):
         return ()
     why = "frees host memory" + ("" if device else ", if the optimizer's states lie there")
     return (Advice(f"{key}.device", str(device or ""), "none or nvme", why),)
@@ -243,6 +234,7 @@ def fused_optimizer(facts: Facts) -> tuple[Advice, ...]:
     known_fused = now.lower() in _FUSED or own in ("Adam", "AdamW")
     if known_fused or (now and "adam" not in now.lower()):
         return ()
+    why += ", unless it is offloaded" if facts.may_be_offloaded else ""
     return (
         Advice("optimizer.type", f"the script's own {now}" if now else "", "Adam or AdamW", why),
     )

@@ -60,6 +60,20 @@ class Job:
         """Whether optimizer states are kept outside the GPU."""
         return offloads_optimizer(self.run.config)
 
+    @cached_property
+    def may_be_offloaded(self) -> bool:
+        """Whether nothing tells where optimizer states are kept. ZeRO 0 has no offloading, and a
+        recording without settings of DeepSpeed is of another trainer.
+        """
+        config = self.run.config
+        return not (
+            self.has_config
+            or self.run.is_recording
+            or layout_of(config, self.run.meta).zero_stage == 0
+            or config.get("cpu_offload") == "False"  # as the optimizer says at its start
+            or config.get("offload_optimizer")
+        )
+
     @property
     def on_cpu(self) -> bool:
         """Whether the source says that there is no accelerator. DeepSpeed builds `shm_comm` only

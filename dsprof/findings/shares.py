@@ -71,12 +71,25 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     )
     if isinstance(found, str):
         return found
+    if facts.shows_deepspeed and facts.may_be_offloaded and not facts.on_cpu:
+        found = [_or_offloaded(one) for one in found]
     if facts.run.step_may_gather:
         return [_or_gathering(one) for one in found]
     untimed = _untimed_step(facts)
     if not untimed:
         return found
     return [_of_step(one, untimed, _beside(facts), _behind_update(facts, untimed)) for one in found]
+
+
+def _or_offloaded(found: Finding) -> Finding:
+    """The finding if it is not known where the optimizer runs, and it takes very long."""
+    if found.severity is not Severity.CRITICAL:
+        return found
+    return replace(
+        found,
+        summary=f"{found.summary} Nothing says whether it is offloaded: on a CPU an update takes "
+        "several times as long.",
+    )
 
 
 def _or_gathering(found: Finding) -> Finding:

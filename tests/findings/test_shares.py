@@ -127,6 +127,23 @@ def test_states_that_a_script_moves_itself_are_no_setting_of_an_offloaded_optimi
     assert ("engine.offload_states(...), include=" in settings) == (by_script > 20)
 
 
+@pytest.mark.parametrize("told", [{}, {"cpu_offload": "False"}, {"zero_stage": 0}])
+def test_an_optimizer_that_takes_long_may_be_offloaded_where_nothing_says_so(
+    told: dict[str, str | int],
+) -> None:
+    line = (
+        "[Rank 0] time (ms) | forward: 300.00 | backward: 900.00 | backward_inner: 800.00 | "
+        "backward_allreduce: 100.00 | step: 9000.00\n"
+        "[Rank 0] time (ms) | optimizer_gradients: 10.00 | optimizer_step: 8990.00\n"
+    )
+    run = run_of_text(*[line] * 3)
+    run.config.update(told)
+    found = one(run, "optimizer-bound")
+    unknown = not told
+    assert ("Nothing says whether it is offloaded" in found.summary) is unknown
+    assert found.advice[-1].why.endswith(", unless it is offloaded") is unknown
+
+
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
     slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
     run = run_of(steps(3, slow), world_size=2, zero_stage=2, offload_optimizer="cpu")
