@@ -36,6 +36,7 @@ from dsprof.findings.failures.heartbeats import OF_NAMED, named_by_heartbeats
 from dsprof.findings.failures.lingering import at_exit, said_if_over
 from dsprof.findings.failures.mismatched import ALIKE, mismatch
 from dsprof.findings.failures.overdue import dumped, overdue, said_of_stacks
+from dsprof.findings.failures.saving import OF_SAVES, last_save, said_of_save
 from dsprof.findings.failures.timeouts import (
     all_in_one_call,
     in_operation,
@@ -190,17 +191,20 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     first = absent.empty and behind is None and was_first_call(facts, rows)
     sure = behind is not None and surely
     hung = "Training hung" if surely else "Training stood still"
+    save = last_save(facts, row) if absent.empty and not named else None
     behind = missing if behind is None else behind
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
         title=(f"A collective timed out{inside}" if absent.empty else hung)
         + when(row)
+        + ", behind a save" * (save is not None)
         + who_and_where(facts, absent)
         + f": rank {behind} did not arrive" * (absent.empty and behind is not None)
         + f": HCCL names {named}" * bool(named),
         summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
         f"{said_of_callers(callers(facts, rows))} {blame}{traces}{_FIRST * first}"
+        f"{said_of_save(save, row)}"
         if absent.empty
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
@@ -216,7 +220,8 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
                 else advice_on(facts, absent)
             ),
             *((LEAVES,) if traces else ()),
-            *((ALIKE,) if not is_outside(facts, absent) else ()),
+            *(OF_SAVES if save is not None else ()),
+            *((ALIKE,) if save is None and not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",
     )

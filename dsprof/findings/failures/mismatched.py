@@ -27,7 +27,7 @@ ALIKE: Final = Advice(
     "the same collectives on every rank",
     "a rank that skips one leaves the others waiting",
 )
-_SAVES: Final = Advice(
+SAVES: Final = Advice(
     "save_checkpoint",
     "",
     "called on every rank",
@@ -52,7 +52,7 @@ def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
         "batches. Medium confidence: calls of different groups may also wait for a broken link.",
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
-        advice=(OF_STACKS, *((_SAVES,) if _saves_alone(launch) else ()), ALIKE),
+        advice=(OF_STACKS, *((SAVES,) if _saves_alone(launch) else ()), ALIKE),
         confidence="medium",
     )
 
