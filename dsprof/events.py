@@ -148,6 +148,7 @@ METRICS: Final = {
     "eval_runtime": "one evaluation (column seconds)",
     "reward": "reward of reinforcement learning, a mean as the source prints it",
     "checkpoint_begin": "a save begins here (column text: the checkpoint's name or path)",
+    "checkpoint_told": "a script says that it saves (column text: what)",
     "elapsed": "seconds since the start (column seconds)",
     "eta": "seconds to go, as the source estimates (column seconds)",
     "communication_percent": "DeeperSpeed's %comms of a window",

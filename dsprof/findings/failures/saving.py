@@ -16,7 +16,7 @@ from dsprof.units import format_seconds
 
 _WORDS: Final = (
     "checkpoint_begin", "checkpoint_saving", "checkpoint_saved", "checkpoint_model",
-    "checkpoint_zero_saved", "checkpoint_ready", "checkpoint_end",
+    "checkpoint_zero_saved", "checkpoint_ready", "checkpoint_end", "checkpoint_told",
 )  # fmt: skip
 _SLOW: Final = Advice(
     "timeout of the process group",

@@ -22,12 +22,17 @@ TIMEOUT = (
 
 
 @pytest.mark.parametrize(
-    ("saved", "name"), [(SAVE, "out/checkpoint-100"), (READY, "global_step100")]
+    ("saved", "name"),
+    [
+        (SAVE, "out/checkpoint-100)"),
+        (READY, "global_step100)"),
+        ("2024-08-12 10:00:00,125 - root - INFO - Saving latest checkpoint of epoch 3\n", "latest"),
+    ],
 )
 def test_a_timeout_behind_a_save_is_told_with_it(saved: str, name: str) -> None:
     found = alone(run_of_text(TOLD, BAR.format(100), saved, TIMEOUT), "hang")
     assert found.title.endswith(", behind a save")
-    assert f"is a save ({name})" in found.summary
+    assert f"is a save ({name}" in found.summary
     assert [one.setting for one in found.advice][-2:] == [
         "save_checkpoint",
         "timeout of the process group",
