@@ -15,12 +15,14 @@ _MOST_DECIMALS: Final = 12  # more are not told from a number printed in full
 _NO_MORE: Final = 1e-6
 _MANY: Final = 10  # records that show how far apart all stand
 _COPY: Final = "huggingface.train_callback"
-_FEW: Final = 3  # records that show what grows as their epochs do
+_FEW: Final = 3  # records that show what grows as their epochs do, or how far apart all stand
 _SELDOM: Final = 5  # times as many records must be of one process as are of another, or nobody
 _SAME: Final = 0.006  # of an epoch, of which a line says two decimals
 
 
-def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) -> bool:
+def number_bare(
+    source: Source, kinds: Kinds, launch: slice, own: np.ndarray, grammar: Grammar
+) -> bool:
     """Gives marks of one launch that name no step one from what is around them: a DeepSpeed
     step line, a progress bar, closing timer lines, or their own count.
 
@@ -32,6 +34,8 @@ def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) ->
     numbered = those(launch, kinds.own[launch] & (source.step[launch] > 0))
     if _bars_agree(barred := _steps_from_bars(source, bare, launch), source, bare, numbered):
         own[bare] = barred
+    elif (onward := _steps_onward(source, numbered, bare, grammar)) is not None:
+        own[bare] = onward
     elif len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
             own[mine] = _steps_between(source, numbered, mine)
@@ -136,6 +140,22 @@ def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
     if len(np.unique(who[~lost])) == 1 and _SELDOM * min(lost.sum(), (~lost).sum()) < len(who):
         return [records]
     return [records[alike] for alike in groups_of(who)]
+
+
+def _steps_onward(
+    source: Source, numbered: np.ndarray, bare: np.ndarray, grammar: Grammar
+) -> np.ndarray | None:
+    """Steps of marks that all stand behind numbered ones of the same dialect: a trainer may round
+    those of later steps (LeRobot: 800, 1K, 1K). None if the numbered stand unevenly apart."""
+    if len(numbered) < _FEW or bare[0] < numbered[-1]:
+        return None
+    apart = np.unique(np.diff(source.step[numbered]))
+    patterns = np.unique(source.pattern[np.concatenate([numbered, bare])]).tolist()
+    dialects = {grammar.patterns[one].id.partition(".")[0] for one in patterns}
+    if len(apart) > 1 or apart[0] <= 0 or len(dialects) > 1 or len(_by_who(source, bare)) > 1:
+        return None
+    onward: np.ndarray = source.step[numbered[-1]] + apart[0] * np.arange(1, len(bare) + 1)
+    return onward
 
 
 def _steps_between(source: Source, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     engine = engines_of(source, kinds, own, segment)
     cuts = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(segment)]
     launches = [slice(first, end) for first, end in pairwise(cuts)]
-    records = [number_bare(source, kinds, launch, own) for launch in launches]
+    records = [number_bare(source, kinds, launch, own, grammar) for launch in launches]
     steps = np.full(len(segment), NONE, np.int64)
     marked = np.where(kinds.real(own), own, NONE)
     placed = Placed(segment, engine, marked, steps, flavour, any(records))

@@ -16,6 +16,7 @@ from dsprof.logs.wrappers import LONGEST, Plan, study
 _ZEROED: Final = bytes.maketrans(b"123456789", b"000000000")
 _KEPT_SHAPES: Final = 4096
 _LONGEST_KEPT: Final = 2400  # bytes
+_BAR_ENDS: Final = (b"/s]", b"s/it]", b"s/step]", b"s/batch]")
 
 T = TypeVar("T")
 #: Where a bar is cut out of a prefix (0, 0 if there is none), and the plan of the rest.
@@ -66,14 +67,14 @@ class Prefixes:
     def _around_bar(self, prefix: bytes, bar: int) -> tuple[int, int]:
         """Where what wrapped the line of the last progress bar ends, and where text begins
         behind that bar."""
-        cut = max(prefix.rfind(b"it/s]"), prefix.rfind(b"s/it]"))
-        if cut < 0:
+        ends = [at + len(end) for end in _BAR_ENDS if (at := prefix.rfind(end)) >= 0]
+        if not ends:
             return 0, 0
         shape = prefix[: min(bar, LONGEST)].translate(_ZEROED)
         outer = self._outer.get(shape)
         if outer is None:
             outer = _keep(self._outer, shape, study(shape, whole=False).end)
-        return outer, cut + 5
+        return outer, max(ends)
 
 
 def _cut(prefix: bytes, outer: int, behind: int) -> bytes:

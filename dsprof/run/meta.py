@@ -59,6 +59,7 @@ _DIALECTS: Final = {
     "instructlab": "instructlab",
     "weathergenerator": "weathergenerator",
     "icefall": "icefall",
+    "lerobot": "lerobot",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {

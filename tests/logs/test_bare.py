@@ -118,3 +118,11 @@ def test_the_bar_in_front_of_a_failure_is_read_however_much_is_said_behind_it(
 ) -> None:
     text = BAR % (12, 12, 18) + BAR % (13, 13, 19) + b"RuntimeError: CUDA error: unknown error\n"
     assert [row["value"] for row in rows(text + behind, name="bar_position")] == [13]
+
+
+def test_what_a_trainer_rounds_beyond_unevenly_numbered_records_is_not_numbered_by_them() -> None:
+    line = b"step:%b smpl:2K ep:4 epch:0.12 loss:0.5 grdn:1.5 lr:1.0e-05 updt_s:0.5 data_s:0.1\n"
+    even = b"".join(line % told for told in (b"300", b"600", b"900", b"1K", b"2K"))
+    odd = b"".join(line % told for told in (b"300", b"700", b"900", b"1K", b"2K"))
+    assert steps(even) == [300, 600, 900, 1200, 1500]
+    assert steps(odd)[3:] != [1200, 1500]
