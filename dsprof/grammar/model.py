@@ -19,6 +19,7 @@ UNITS: Final[dict[str, tuple[str, float | str]]] = {
     "KB": ("bytes", 1024.0),
     "MB": ("bytes", 1024.0**2),
     "GB": ("bytes", 1024.0**3),
+    "gigabyte": ("bytes", 1e9),
     "count": ("count", 1.0),
     "size": ("bytes", "size"),
     "duration": ("seconds", "duration"),

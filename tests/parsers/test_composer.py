@@ -22,3 +22,18 @@ def test_what_launchers_made_after_composers_say_does_not_make_a_job_one_of_comp
     run = run_of_text(line.format("__main__"))
     assert run.problems["kind"].to_list() == ["exit"]
     assert run.meta.get("framework") is None
+
+
+def test_a_batch_of_composer_takes_as_long_as_its_samples_do_at_the_rate_it_states() -> None:
+    text = "".join(
+        f"[batch={batch}/4000]:\n"
+        f"\t Train time/sample: {256 * (batch - 1)}\n"
+        "\t Train memory/current_allocated_mem: 9.5000\n"
+        "\t Train memory/peak_reserved_mem: 51.5000\n"
+        "\t Train throughput/samples_per_sec: 32.0000\n"
+        for batch in range(101, 131)
+    )
+    run = run_of_text(text)
+    assert run.steps["seconds"].tolist() == [8.0] * 30
+    peaks = run.events.query("name == 'max_reserved'")["bytes"]
+    assert peaks.unique().tolist() == [51.5e9]
