@@ -300,6 +300,7 @@ CONFIG: Final = {
     "memory_breakdown": "",
     "comms_logger": "",
     "throughput_timer_synchronized": "DeepSpeed's default; 0 on a CPU, where it costs nothing",
+    "loader_workers_advised": "of the training's loader, by Lightning, where it finds few",
     "accelerator": "cpu, cuda, npu, ...: what DeepSpeed or PyTorch has to compute on",
     "gpu": "UUID of the rank's GPU",
     "gpu_memory_bytes": "of one GPU",

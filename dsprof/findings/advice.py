@@ -67,6 +67,15 @@ def change(
     return (Advice(path, shown(facts, path), to, why),)
 
 
+def more_workers(facts: Facts) -> tuple[Advice, ...]:
+    """As many for the loader as Lightning says there could be, where it finds few."""
+    many = facts.run.config.get("loader_workers_advised")
+    if not many:
+        return ()
+    to = f"up to {many:,.0f}, as Lightning suggests"
+    return (Advice("DataLoader(num_workers=...)", "", to, "its few workers may hold the GPU up"),)
+
+
 def ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
     """Advice to have DeepSpeed print its timers."""
     return change(facts, "wall_clock_breakdown", if_it_trains(facts, "true"), "prints timers")

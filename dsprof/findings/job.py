@@ -23,7 +23,7 @@ _WITHOUT_DEEPSPEED = frozenset(
     {
         "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
         "sagemaker", "nemo", "megatron-swift", "nanochat", "automodel", "fms", "prime-rl", "olmo",
-        "domino", "weathergenerator", "icefall", "lerobot",
+        "domino", "weathergenerator", "icefall", "lerobot", "lightning",
     }
 )  # fmt: skip
 
@@ -182,6 +182,8 @@ class Job:
             return False
         if self.run.is_recording:
             return not self.run.config.get("framework")
+        if self.run.config.get("distributed_type") == "DEEPSPEED":
+            return False
         if self.run.config.get("distributed_type") in _SHARED_BY_TORCH:
             return not self._engine_speaks
         return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self._engine_speaks

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import ask_for_timers, change, if_it_trains, record
+from dsprof.findings.advice import ask_for_timers, change, if_it_trains, more_workers, record
 from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
@@ -107,6 +107,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             advice=(
                 *((_OF_STACKS,) if unmoved(facts.run) else ()),
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
+                *more_workers(facts),
                 *(() if _shows_trainer(facts) else record(facts, _WHOEVER_TRAINS)),
                 *_print_steps(facts),
                 *_log_level(facts),
@@ -150,14 +151,15 @@ def _mean_micro_batch(facts: Facts) -> str | None:
 
 
 def _stand_of_bar(facts: Facts) -> str | None:
-    """How far the source's last bar came; None where it has none, or one that knows no end."""
+    """How far the source's last bar came; None where it has none."""
     stands = f"{'it' if _bars_of_steps(facts) else 'its progress bar'} stands at"
     if total := unmoved(facts.run):
         return f"{stands} 0 of {total:,}"
     last = bar(facts.run)
-    if last is None or last.total is None:
+    if last is None:
         return None
-    return f"{stands} {last.position:,} of {last.total:,} after {format_seconds(last.seconds)}"
+    of = f" of {last.total:,}" if last.total else ""
+    return f"{stands} {last.position:,}{of} after {format_seconds(last.seconds)}"
 
 
 def _why_none(facts: Facts) -> str:
@@ -221,7 +223,9 @@ def _draws_bars(facts: Facts) -> bool:
 
 
 def _shows_trainer(facts: Facts) -> bool:
-    return facts.shows_deepspeed or bool(facts.run.meta.get("framework"))
+    """Whether what trains the job can be made to print more than its bar; Lightning cannot."""
+    framework = facts.run.meta.get("framework")
+    return facts.shows_deepspeed or framework not in (None, "lightning")
 
 
 def _is_verl(facts: Facts) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Class, Kind, Severity
-from dsprof.findings.advice import ask_for_timers, record
+from dsprof.findings.advice import ask_for_timers, more_workers, record
 from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -59,7 +59,11 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
         title=f"{_how_long(facts, rate, unlike)} is {_how_unknown(facts, lacking)}",
         summary=(_said_of_unlike(unlike) + known).strip(),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
-        advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
+        advice=(
+            *more_workers(facts),
+            *_ask_for_timers(facts, lacking),
+            *record(facts, EVERY_PHASE),
+        ),
     )
 
 

@@ -60,6 +60,7 @@ _DIALECTS: Final = {
     "weathergenerator": "weathergenerator",
     "icefall": "icefall",
     "lerobot": "lerobot",
+    "lightning": "lightning",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {

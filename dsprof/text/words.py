@@ -95,6 +95,9 @@ FRAMEWORK: Final = {
     "arctic-training": "ArcticTraining",
     "instructlab": "InstructLab",
     "weathergenerator": "WeatherGenerator",
+    "composer": "Composer",
+    "lerobot": "LeRobot",
+    "lightning": "Lightning",
     "sagemaker": "FSDP, SageMaker's (by its log lines)",
 }
 

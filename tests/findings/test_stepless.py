@@ -395,6 +395,30 @@ def test_how_long_a_batch_of_icefall_took_is_told_without_its_validations(tmp_pa
     assert run.meta["world_size"] == 2
 
 
+def test_recipes_of_icefall_that_number_all_batches_tell_steps() -> None:
+    lines = [
+        f"2025-05-06 10:{n:02}:12,345 INFO [train_zipvoice.py:731] Epoch 1, batch {50 * n - 1}, "
+        f"global_batch_idx: {50 * n}, batch size: 24, loss[loss=0.5, over 18000.00 frames. ], "
+        "tot_loss[loss=0.75, over 700000.75 frames. ], cur_lr: 1.00e-04, grad_scale: 65536.0\n"
+        for n in range(1, 8)
+    ]
+    run = run_of_text(*lines)
+    assert run.steps["step"].to_list() == [50 * n for n in range(1, 8)]
+    assert run.findings[0].title.startswith("A step takes 1.20 s")
+
+
+def test_how_long_a_batch_of_cosyvoice_took_is_told_by_its_time_stamps(tmp_path: Path) -> None:
+    lines = [
+        f"2025-04-08 10:10:{at:02},500 DEBUG TRAIN Batch 0/{turn} loss 1.25 acc 0.25 lr 0.0002 "
+        "grad_norm 1.5 rank 0\n"
+        for turn, at in [(100, 0), (200, 20), (300, 40)]
+    ]
+    log = tmp_path / "log"
+    log.write_text("".join(lines))
+    found = alone(load(log), "unaccounted-time")
+    assert found.title.startswith("A turn of the loop took 200 ms in the mean of 200;")
+
+
 def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput() -> None:
     stamps = [1250 * n for n in range(1, 9)] + [12000, 14000, 16000]
     lines = [

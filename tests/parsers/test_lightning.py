@@ -1,0 +1,53 @@
+"""Lines of Lightning, whatever strategy it trains with."""
+
+from __future__ import annotations
+
+from tests.findings.plants import alone
+from tests.loaded import run_of_text
+
+_FEW = (
+    "/opt/connectors/data_connector.py:424: The '{}_dataloader' does not have many workers which "
+    "may be a bottleneck. Consider increasing the value of the `num_workers` argument` to "
+    "`num_workers=15` in the `DataLoader` to improve performance.\n"
+)
+_BAR = "Epoch 0:  50%|#####     | 50/100 [05:00<05:00,  6.00s/it, v_num=3, train_loss=0.5]\n"
+_RANKS = "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4\n"
+
+
+def test_of_lightning_nobody_is_advised_to_set_what_is_deepspeeds_or_the_trainers() -> None:
+    run = run_of_text(_RANKS + _FEW.format("train") + _BAR)
+    found = alone(run, "unaccounted-time")
+    assert [one.setting for one in found.advice] == ["DataLoader(num_workers=...)", "dsprof attach"]
+    assert found.advice[0].to == "up to 15, as Lightning suggests"
+    assert run.meta["framework"] == "lightning"
+    assert run.meta["world_size"] == 4
+
+
+def test_few_workers_of_a_validation_are_no_advice() -> None:
+    found = alone(run_of_text(_RANKS + _FEW.format("val") + _BAR), "unaccounted-time")
+    assert [one.setting for one in found.advice] == ["dsprof attach"]
+
+
+def test_deepspeed_under_lightning_is_asked_for_its_steps_and_timers() -> None:
+    joined = "initializing deepspeed distributed: GLOBAL_RANK: 0, MEMBER: 1/2\n"
+    run = run_of_text(joined + _BAR)
+    settings = [one.setting for one in alone(run, "unaccounted-time").advice]
+    assert settings == ["steps_per_print", "wall_clock_breakdown"]
+    assert run.meta["world_size"] == 2
+
+
+def test_a_bar_without_an_end_says_how_far_it_came() -> None:
+    bar = "Epoch 0: : 20it [11:16, 33.80s/it, v_num=0, train_loss=1.160]\n"
+    found = alone(run_of_text(_RANKS + bar), "unaccounted-time")
+    assert found.title.endswith("its progress bar stands at 20 after 11 min 16 s")
+
+
+def test_a_dict_that_a_script_prints_is_deepspeeds_configuration() -> None:
+    told = (
+        "{'bf16': {'enabled': True}, 'zero_optimization': {'stage': 3, 'offload_optimizer': "
+        "{'device': 'cpu'}}, 'gradient_accumulation_steps': 2, 'train_micro_batch_size_per_gpu': 1}"
+    )
+    run = run_of_text(f"(RayTrainWorker pid=17) DeepSpeed Configs:  {told}\n" + _BAR)
+    assert run.meta["zero_stage"] == 3
+    assert run.config["offload_optimizer"] == "cpu"
+    assert run.meta["gradient_accumulation_steps"] == 2
