@@ -218,8 +218,13 @@ def _draws_bars(facts: Facts) -> bool:
     """Whether a bar is all that shows the loop around the engine, which may be the Trainer: not of
     a pipeline's engine, which that does not drive."""
     known = facts.run.meta.get("framework") not in (None, "deepspeed")
-    known |= facts.is_by_pipeline_engine
+    known |= facts.is_by_pipeline_engine or _is_own_loop(facts)
     return not known and bool(facts.run.told["name"].eq("bar_total").any())  # its bar knows its end
+
+
+def _is_own_loop(facts: Facts) -> bool:
+    """Whether lines of a script's own loop stand beside the bar, which then is not the Trainer's."""
+    return bool(facts.run.told["pattern"].astype("str").str.startswith("loops.").any())
 
 
 def _shows_trainer(facts: Facts) -> bool:
