@@ -223,7 +223,7 @@ def _draws_bars(facts: Facts) -> bool:
 
 
 def _is_own_loop(facts: Facts) -> bool:
-    """Whether lines of a script's own loop stand beside the bar, which then is not the Trainer's."""
+    """Whether lines of a script's own loop stand beside the bar: it is not the Trainer's then."""
     return bool(facts.run.told["pattern"].astype("str").str.startswith("loops.").any())
 
 

@@ -479,6 +479,7 @@ def test_a_set_up_that_ends_where_an_extension_is_loaded_may_wait_for_a_lock(
 
 
 def test_a_bar_beside_lines_of_a_scripts_own_loop_is_not_the_trainers() -> None:
-    bar = "Training Epoch: 1/3, step 9/10 completed (loss: 1.5): 100%|####| 10/10 [05:00<00:00, 30s/it]\n"
-    found = alone(run_of_text(bar), "unaccounted-time")
+    title = "Training Epoch: 1/3, step 9/10 completed (loss: 1.5): "
+    bar = "100%|####| 10/10 [05:00<00:00, 30.00s/it]\n"
+    found = alone(run_of_text(title + bar), "unaccounted-time")
     assert "logging_steps" not in [one.setting for one in found.advice]
