@@ -27,6 +27,9 @@ _WITHOUT_DEEPSPEED = frozenset(
     }
 )  # fmt: skip
 
+#: What only a model in PyTorch's own wrapper makes it warn of.
+_OF_TORCH = ("ddp_finds_no_unused", "ddp_strides_differ", "nn_data_parallel")
+
 #: What accelerate calls training without DeepSpeed, or Megatron.
 _SHARED_BY_TORCH = frozenset(
     {"NO", "FSDP", *(f"MULTI_{one}" for one in ("GPU", "CPU", "NPU", "XPU", "MLU", "HPU"))}
@@ -184,7 +187,8 @@ class Job:
             return not self.run.config.get("framework")
         if self.run.config.get("distributed_type") == "DEEPSPEED":
             return False
-        if self.run.config.get("distributed_type") in _SHARED_BY_TORCH:
+        torchs = any(self.run.config.get(name) for name in _OF_TORCH)
+        if torchs or self.run.config.get("distributed_type") in _SHARED_BY_TORCH:
             return not self._engine_speaks
         return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self._engine_speaks
 

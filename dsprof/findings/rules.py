@@ -13,6 +13,7 @@ from dsprof.findings import (
     checkpoints,
     communication,
     contention,
+    costly,
     divergence,
     evaluations,
     gathers,
@@ -86,6 +87,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "step-spikes": spikes.step_spikes,
     "slowdown": throughput.slowdown,
     "gpu-throttled": throttled.gpu_throttled,
+    "costly-setting": costly.costly_setting,
     "untrustworthy-timers": trust.untrustworthy_timers,
 }
 
