@@ -17,7 +17,7 @@ from dsprof.units import format_seconds, format_share
 #: What is counted, and the patterns of its lines: of a script's own loop, or DeepSpeed's.
 _TURNS: Final = {
     "A turn of the loop": r"loops\.(?:plain|plain_words|slam_llm|minimind|turn_of_epoch|wenet)"
-    r"|icefall\.batch|json_lines\.turn",
+    r"|icefall\.batch\w*|json_lines\.turn",
     "A micro-step": r"deepspeed\.throughput\w*",
 }
 #: In the names of events that show an evaluation or a save.

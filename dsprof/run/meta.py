@@ -62,6 +62,8 @@ _DIALECTS: Final = {
     "lerobot": "lerobot",
     "lightning": "lightning",
 }
+#: What others are built on, which print its lines, too.
+_UNDER_OTHERS: Final = ("lightning",)
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
@@ -150,6 +152,7 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
     if "instructlab" in met:  # its ranks' losses have the form of DeepSpeed-Chat's
         met["instructlab"] += met.pop("deepspeed_chat", 0)
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
+    own.sort(key=_UNDER_OTHERS.__contains__)
     if own:
         return _DIALECTS[own[0]]
     engine = any(dialect.startswith("deepspeed") for dialect in met)

@@ -51,3 +51,17 @@ def test_a_dict_that_a_script_prints_is_deepspeeds_configuration() -> None:
     assert run.meta["zero_stage"] == 3
     assert run.config["offload_optimizer"] == "cpu"
     assert run.meta["gradient_accumulation_steps"] == 2
+
+
+def test_the_summary_of_the_model_shows_lightning_and_its_parameters() -> None:
+    run = run_of_text("0         Non-trainable params\n79.1 M    Total params\n" + _BAR)
+    assert run.meta["framework"] == "lightning"
+    assert run.meta["parameters"] == 79_100_000
+    assert "logging_steps" not in str(alone(run, "unaccounted-time"))
+
+
+def test_a_trainer_that_is_built_on_lightning_is_named_itself() -> None:
+    step = (
+        "Training epoch 0, iteration 1/99 | lr: 3e-05 | global_step: 1 | reduced_train_loss: 1.25\n"
+    )
+    assert run_of_text(_RANKS * 5 + step).meta["framework"] == "nemo"
