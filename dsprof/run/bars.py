@@ -19,9 +19,9 @@ from dsprof.units import format_seconds, format_share
 LEAST: Final = 10.0
 
 #: What names an optimizer step beside the bar of the training, which counts them: the Trainer's
-#: dicts, and the title that torchtune gives its bar.
+#: dicts, and the titles that torchtune and Prismatic give their bars.
 _DICTS: Final = ("huggingface.train", "huggingface.train_callback")
-_BESIDE: Final = (*_DICTS, "huggingface.bar_torchtune")
+_BESIDE: Final = (*_DICTS, "huggingface.bar_torchtune", "huggingface.bar_prismatic")
 #: Tells by its title and its mean loss whose it is, and so that it turns once an optimizer step.
 _TITLED: Final = "huggingface.bar_kohya"
 _OF_LINE: Final = ("segment", "engine", "at", "line", "pattern")

@@ -60,6 +60,7 @@ _DIALECTS: Final = {
     "weathergenerator": "weathergenerator",
     "icefall": "icefall",
     "lerobot": "lerobot",
+    "prismatic": "prismatic",
     "lightning": "lightning",
 }
 #: What others are built on, which print its lines, too.
@@ -67,6 +68,7 @@ _UNDER_OTHERS: Final = ("lightning",)
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
+    "huggingface.bar_prismatic": "prismatic",
     "loops.torchtune": "torchtune",
     "loops.prime_rl": "prime-rl",
     "loops.nanogpt": "nanogpt",
