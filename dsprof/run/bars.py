@@ -22,8 +22,9 @@ LEAST: Final = 10.0
 #: dicts, and the titles that torchtune and Prismatic give their bars.
 _DICTS: Final = ("huggingface.train", "huggingface.train_callback")
 _BESIDE: Final = (*_DICTS, "huggingface.bar_torchtune", "huggingface.bar_prismatic")
-#: Tells by its title and its mean loss whose it is, and so that it turns once an optimizer step.
-_TITLED: Final = "huggingface.bar_kohya"
+#: Tell by their titles and what they show whose they are, and so that they turn once a step.
+_EPOCHS: Final = "huggingface.bar_rwkv"
+_TITLED: Final = ("huggingface.bar_kohya", _EPOCHS)
 _OF_LINE: Final = ("segment", "engine", "at", "line", "pattern")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _WINDOW: Final = ("covers", "passed", "evaluated")
@@ -166,12 +167,19 @@ def _training(bars: pd.DataFrame, beside: pd.DataFrame, stated: frozenset[float]
     """The bars that count optimizer steps."""
     if stated:
         return bars[bars["total"].isin(stated)]
-    by_title = bars.loc[bars["pattern"] == _TITLED, "total"]
+    by_title = bars.loc[bars["pattern"].isin(_TITLED), "total"]
     if len(by_title):
-        return bars[bars["total"].isin(by_title)]
+        return _of_epochs(bars[bars["total"].isin(by_title)])
     numbered = beside[["segment", "step"]].dropna().drop_duplicates()
     met = bars.merge(numbered.astype("float64"), on=["segment", "step"])
     return bars[bars["total"].isin(met["total"].mode().head(1))]
+
+
+def _of_epochs(bars: pd.DataFrame) -> pd.DataFrame:
+    """Steps of all epochs, where a bar begins anew in each."""
+    anew = bars.groupby(["segment", "source"])["step"].diff().lt(0) & bars["pattern"].eq(_EPOCHS)
+    begun = anew.groupby([bars["segment"], bars["source"]]).cumsum()
+    return bars.assign(step=bars["step"] + begun * bars["total"])
 
 
 def _between(bars: pd.DataFrame) -> pd.DataFrame:

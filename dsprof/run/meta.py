@@ -23,6 +23,7 @@ _FROM_CONFIG: Final = (
 #: which scripts on accelerate print, too.
 _ANYBODYS: Final = (
     *("bar_slow", "bar_fast", "bar_endless", "bar_counting", "bar_steps", "bar_kohya"),
+    "bar_rwkv",
     *("banner", "banner_examples", "banner_epochs"),
     *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps", "peft"),
 )

@@ -65,3 +65,22 @@ def test_a_trainer_that_is_built_on_lightning_is_named_itself() -> None:
         "Training epoch 0, iteration 1/99 | lr: 3e-05 | global_step: 1 | reduced_train_loss: 1.25\n"
     )
     assert run_of_text(_RANKS * 5 + step).meta["framework"] == "nemo"
+
+
+def test_bars_of_rwkv_count_the_steps_of_all_epochs() -> None:
+    banner = "# RWKV-7 BF16 on 1x4 GPU, bsz 1x4x8=32, deepspeed_stage_2 with grad_cp\n"
+    bars = (
+        f"Epoch {epoch}:  10%|# | {n}/40 [{n // 3}:{20 * (n % 3):02d}<1:00:00, 20.0s/it, loss=2.5, "
+        "v_num=, REAL it/s=0.05, Kt/s=1.5, lr=1e-5]\n"
+        for epoch in range(3)
+        for n in range(1, 41)
+    )
+    run = run_of_text(banner + _RANKS + "".join(bars))
+    assert run.meta["framework"] == "lightning"
+    assert run.meta["zero_stage"] == 2
+    assert run.meta["micro_batch_size"] == 8
+    assert run.meta["train_batch_size"] == 32
+    timed = run.steps.dropna(subset="seconds")
+    assert set(timed["seconds"]) == {20.0}
+    assert (len(timed), timed["step"].max()) == (117, 120)
+    assert alone(run, "unaccounted-time").title.startswith("A step takes 20.0 s")
