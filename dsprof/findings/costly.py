@@ -10,8 +10,6 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run.table import of_kind
 
-_HALF: Final = ("bf16", "fp16")
-
 
 class Costly(NamedTuple):
     title: str
@@ -99,7 +97,7 @@ def costly_setting(facts: Facts) -> list[Finding] | str:
 def _is_told(facts: Facts, name: str) -> bool:
     if not facts.run.config.get(name):
         return False
-    half = facts.run.config.get("dtype") in _HALF
+    half = facts.layout.element_bytes == 2
     return not (half and name == "float32_without_tensor_cores")
 
 
