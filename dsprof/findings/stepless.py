@@ -253,7 +253,8 @@ def _print_steps(facts: Facts) -> tuple[Advice, ...]:
 def _print_engine_steps(facts: Facts) -> tuple[Advice, ...]:
     if (_throughput_every(facts) or math.inf) <= _EVERY:
         return ()
-    return change(facts, "steps_per_print", if_it_trains(facts, str(_EVERY)), "prints steps")
+    to = str(_EVERY) if _shows_trainer(facts) else if_it_trains(facts, str(_EVERY))
+    return change(facts, "steps_per_print", to, "prints steps")
 
 
 def _throughput_every(facts: Facts) -> int | None:
