@@ -23,6 +23,7 @@ _FROM_CONFIG: Final = (
 #: which scripts on accelerate print, too.
 _ANYBODYS: Final = (
     *("bar_slow", "bar_fast", "bar_endless", "bar_counting", "bar_steps", "bar_kohya"),
+    "bar_rwkv",
     *("banner", "banner_examples", "banner_epochs"),
     *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps", "peft"),
 )
@@ -69,8 +70,6 @@ _UNDER_OTHERS: Final = ("lightning",)
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
     "huggingface.bar_prismatic": "prismatic",
-    "huggingface.bar_lightning": "lightning",
-    "huggingface.bar_rwkv": "lightning",
     "loops.torchtune": "torchtune",
     "loops.prime_rl": "prime-rl",
     "loops.nanogpt": "nanogpt",

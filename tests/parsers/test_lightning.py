@@ -84,9 +84,3 @@ def test_bars_of_rwkv_count_the_steps_of_all_epochs() -> None:
     assert set(timed["seconds"]) == {20.0}
     assert (len(timed), timed["step"].max()) == (117, 120)
     assert alone(run, "unaccounted-time").title.startswith("A step takes 20.0 s")
-
-
-def test_the_version_behind_a_bar_shows_lightning() -> None:
-    run = run_of_text(_BAR)
-    assert run.meta["framework"] == "lightning"
-    assert "logging_steps" not in str(alone(run, "unaccounted-time"))
