@@ -82,3 +82,27 @@ def test_instructlabs_file_of_metrics_tells_what_its_log_does(tmp_path: Path) ->
     run = _run_of(tmp_path, rows)
     assert run.meta["framework"] == "instructlab"
     assert run.findings[0].title.startswith("A step takes 3.00 s")
+
+
+@pytest.mark.parametrize(
+    "named", [{"split": "val"}, {"phase": "validation"}, {"event": "eval_end"}]
+)
+def test_a_line_that_names_an_evaluation_is_no_turn_of_the_loop(
+    tmp_path: Path, named: dict[str, object]
+) -> None:
+    rows: list[dict[str, object]] = []
+    for n in range(1, 11):
+        stamp = f"2025-05-01T10:00:{5 * n:02}"
+        rows.append({"timestamp": stamp, "step": 10 * n, "split": "train", "loss": 2.5})
+        rows.append({"timestamp": stamp, "step": 10 * n, **named, "loss": 9.5})
+    run = _run_of(tmp_path, rows)
+    assert len(run.steps) == 10
+    assert run.steps["loss"].max() == 2.5
+
+
+def test_turns_of_several_ranks_in_one_file_are_told_apart_by_their_key(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"step": n, "rank": rank, "loss": 2.0 + rank} for n in range(1, 11) for rank in range(4)
+    ]
+    steps = _run_of(tmp_path, rows).steps
+    assert len(steps) == 10
