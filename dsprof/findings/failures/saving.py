@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pandas as pd
@@ -18,6 +19,9 @@ _WORDS: Final = (
     "checkpoint_begin", "checkpoint_saving", "checkpoint_saved", "checkpoint_model",
     "checkpoint_zero_saved", "checkpoint_ready", "checkpoint_end", "checkpoint_told",
 )  # fmt: skip
+_WAITED: Final = re.compile(r"Timeout\(ms\)=(\d{1,12})")
+_USUAL: Final = 1800.0  #: seconds that a collective waits, where its line does not tell
+_LONGEST: Final = 1800.0  #: seconds between a save's line and the wait behind it
 _SLOW: Final = Advice(
     "timeout of the process group",
     "",
@@ -29,7 +33,8 @@ OF_SAVES: Final = (SAVES, _SLOW)
 
 def last_save(facts: Facts, row: pd.Series[Any]) -> pd.Series[Any] | None:
     """What the source of a timeout tells of a save in front of it, where neither a step nor a bar
-    stands between the two."""
+    stands between the two, and no more time than a save may take: training that shows no step may
+    have gone on for hours."""
     told = facts.run.told
     mine = (told["segment"] == row["segment"]) & (told["source"] == row["source"])
     rows = where(told, mine & (told["line"] < row["line"]).fillna(value=False))
@@ -41,15 +46,22 @@ def last_save(facts: Facts, row: pd.Series[Any]) -> pd.Series[Any] | None:
     last = saves.iloc[-1]
     moved = rows["step"].notna() | among(rows["name"], ["bar_position"])
     behind = rows[(rows["line"] > last["line"]) & ~are_of_saves & moved]
-    return last if behind.empty else None
+    waited = _WAITED.search(str(row["text"]))
+    since = _seconds_since(last, row) - (int(waited[1]) / 1000 if waited else _USUAL)
+    return last if behind.empty and since <= _LONGEST else None
+
+
+def _seconds_since(save: pd.Series[Any], row: pd.Series[Any]) -> float:
+    """0 where time stamps do not tell."""
+    known = pd.notna(save["at"]) and pd.notna(row["at"])
+    return float((row["at"] - save["at"]).total_seconds()) if known else 0.0
 
 
 def said_of_save(save: pd.Series[Any] | None, row: pd.Series[Any]) -> str:
     """When it was, and what it may have to do with the timeout."""
     if save is None:
         return ""
-    known = pd.notna(save["at"]) and pd.notna(row["at"])
-    seconds = (row["at"] - save["at"]).total_seconds() if known else 0.0
+    seconds = _seconds_since(save, row)
     earlier = f", {format_seconds(seconds)} earlier" if seconds > 0 else ""
     name = f" ({quoted(save['text'], 60)})" if pd.notna(save["text"]) else ""
     return (

@@ -49,3 +49,10 @@ def test_training_that_went_on_behind_a_save_did_not_wait_for_it(later: str) -> 
 def test_a_save_behind_the_timeout_has_no_part_in_it() -> None:
     found = alone(run_of_text(TOLD, BAR.format(100), TIMEOUT, SAVE), "hang")
     assert "save" not in found.title + found.summary
+
+
+def test_a_save_of_hours_ago_has_no_part_in_a_timeout_though_no_step_is_printed_since() -> None:
+    saved = "2024-08-12 0{}:55:00,125 - root - INFO - Saving latest checkpoint of epoch 3\n"
+    long_ago = alone(run_of_text(saved.format(5), TIMEOUT), "hang")
+    assert "save" not in long_ago.title + long_ago.summary
+    assert alone(run_of_text(saved.format(9), TIMEOUT), "hang").title.endswith("behind a save")
