@@ -12,8 +12,9 @@ _BEGIN = "INFO 2026-03-04 10:00:00 ot_train.py:597 Start offline training on a f
 def _line(step: int, update: float, data: float) -> str:
     shown = f"{step}" if step < 1000 else f"{step / 1000:.0f}K"
     return (
-        f"INFO 2026-03-04 10:11:12 ot_train.py:641 step:{shown} smpl:4K ep:9 epch:0.{step:05d} "
-        f"loss:0.5 grdn:1.5 lr:1.0e-05 updt_s:{update:.3f} data_s:{data:.3f} smp/s:12\n"
+        f"INFO 2026-03-04 10:11:12 ot_train.py:641 step:{shown} smpl:4K ep:9 "
+        f"epch:{step / 9999:.2f} loss:0.5 grdn:1.5 lr:1.0e-05 "
+        f"updt_s:{update:.3f} data_s:{data:.3f} smp/s:12\n"
     )
 
 
@@ -25,6 +26,13 @@ def test_steps_that_lerobot_rounds_go_on_as_those_before_them() -> None:
     assert run.steps["seconds"].tolist() == pytest.approx([0.75] * 20)
     assert run.findings[0].rule == "data-bound"
     assert run.findings[0].title.startswith("33 % of what is timed of a step is waiting")
+
+
+def test_rounded_steps_behind_a_gap_do_not_go_on_as_those_before_it() -> None:
+    """An excerpt: its first steps, and those from the twelve thousandth on."""
+    told = [*range(200, 1000, 200), *range(12000, 13000, 200)]
+    run = run_of_text(_BEGIN + "".join(_line(step, 0.5, 0.25) for step in told))
+    assert not run.steps["step"].between(801, 11999).any()
 
 
 def test_the_bar_numbers_what_a_resumed_lerobot_rounds() -> None:
