@@ -71,9 +71,20 @@ def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
     lines = lines.sort_values(["source", "line"])
     lines[list(_MEANS)] = np.nan
     for _, part in lines.groupby(_PRINTER, observed=True, dropna=False):
-        turn, means = part["turn"].to_numpy(float), part[list(_MEANS.values())].to_numpy(float)
+        turn = part["turn"].to_numpy(float) - _turns_before(part)
+        means = part[list(_MEANS.values())].to_numpy(float)
+        lines.loc[part.index, "turn"] = turn
         lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means)
     return lines
+
+
+def _turns_before(part: pd.DataFrame) -> float:
+    """Turns of an epoch before its means begin: a job may be resumed inside of it. The first line's
+    means are then the times of its own turn."""
+    first = part.iloc[0]
+    waits_alike = first["epoch_data_seconds"] == first["waited"] or pd.isna(first["waited"])
+    begins = first["epoch_step_seconds"] == first["alone"] and waits_alike
+    return float(first["turn"] - 1) if begins else 0.0
 
 
 def _are_alike(lines: pd.DataFrame) -> bool:

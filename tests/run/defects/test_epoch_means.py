@@ -64,6 +64,17 @@ def test_means_that_contradict_the_turns_leave_them_as_they_are() -> None:
     assert again.repairs.empty
 
 
+def test_the_means_of_a_job_that_is_resumed_inside_an_epoch_begin_there() -> None:
+    line = "Epoch: [0][{:3}/999]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss 7.0e+00\n"
+    lines = [line.format(400, 9.25, 9.25, 9.05, 9.05)]
+    for n in range(1, 11):
+        mean = (9.25 + 40 * n * 0.75) / (40 * n + 1)
+        lines.append(line.format(400 + 40 * n, 0.25, mean, 0.05, mean - 0.2))
+    steps = run_of_text(*lines).steps
+    assert steps["seconds"].to_list() == pytest.approx([9.25, *[0.75] * 10], rel=0.02)
+    assert steps["covers"].to_list() == [1, *[40] * 10]
+
+
 def test_the_rate_of_a_turn_of_timm_becomes_that_of_all_of_them() -> None:
     line = (
         "Train: 0 [{:4}/1250 ( 4%)]  Loss: 6.5 (6.5)  Time: {:.3f}s, {:>7.2f}/s  ({:.3f}s, "
