@@ -77,8 +77,8 @@ def costly_setting(facts: Facts) -> list[Finding] | str:
                 severity=Severity.INFO,
                 title=f"A data loader has {made:,} workers, on CPUs for {most:,} at most",
                 summary="PyTorch says so as it is made. Workers that share CPUs with each other "
-                "and with the process that trains make batches no sooner. What that costs is not "
-                "told here.",
+                "and with the process that trains make batches no sooner, unless they wait for "
+                "storage. What that costs is not told here.",
                 evidence=(row_evidence(rows.iloc[-1], f"suggested at most: {most:,}"),),
                 advice=(
                     Advice(
