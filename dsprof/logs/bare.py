@@ -146,8 +146,8 @@ def _steps_onward(
     source: Source, numbered: np.ndarray, bare: np.ndarray, grammar: Grammar
 ) -> np.ndarray | None:
     """Steps of marks that all stand behind numbered ones of the same dialect: a trainer may round
-    those of later steps (LeRobot: 800, 1K, 1K). None if the numbered stand unevenly apart; -1 if
-    their epochs do not grow as those steps do: lines are missing in between."""
+    those of later steps (LeRobot: 800, 1K, 1K). None if the numbered stand unevenly apart; -1 from
+    where epochs no longer grow as those steps do: lines are missing there."""
     if len(numbered) < _FEW or bare[0] < numbered[-1]:
         return None
     apart = np.unique(np.diff(source.step[numbered]))
@@ -159,7 +159,8 @@ def _steps_onward(
     onward: np.ndarray = source.step[last] + apart[0] * np.arange(1, len(bare) + 1)
     ratio = onward / source.step[last]
     beyond = np.abs(source.epoch[bare] - source.epoch[last] * ratio)  # NaN: none is told
-    return np.full_like(onward, NONE) if (beyond > _SAME * (1 + ratio)).any() else onward
+    lost = np.logical_or.accumulate(beyond > _SAME * (1 + ratio))
+    return np.where(lost, NONE, onward)
 
 
 def _steps_between(source: Source, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:

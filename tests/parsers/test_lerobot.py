@@ -29,10 +29,10 @@ def test_steps_that_lerobot_rounds_go_on_as_those_before_them() -> None:
 
 
 def test_rounded_steps_behind_a_gap_do_not_go_on_as_those_before_it() -> None:
-    """An excerpt: its first steps, and those from the twelve thousandth on."""
-    told = [*range(200, 1000, 200), *range(12000, 13000, 200)]
+    """An excerpt: some of its first steps, and those from the twelve thousandth on."""
+    told = [*range(200, 3000, 200), *range(12000, 13000, 200)]
     run = run_of_text(_BEGIN + "".join(_line(step, 0.5, 0.25) for step in told))
-    assert not run.steps["step"].between(801, 11999).any()
+    assert run.steps["step"].to_list() == list(range(200, 3000, 200))
 
 
 def test_the_bar_numbers_what_a_resumed_lerobot_rounds() -> None:
