@@ -32,9 +32,10 @@ OF_SAVES: Final = (SAVES, _SLOW)
 
 
 def last_save(facts: Facts, row: pd.Series[Any]) -> pd.Series[Any] | None:
-    """What the source of a timeout tells of a save in front of it, where neither a step nor a bar
-    stands between the two, and no more time than a save may take: training that shows no step may
-    have gone on for hours."""
+    """What the source of a timeout tells of a save in front of it, where no step, bar or
+    evaluation stands between the two, and no more time than a save may take: training that shows
+    no step may have gone on for hours.
+    """
     told = facts.run.told
     mine = (told["segment"] == row["segment"]) & (told["source"] == row["source"])
     rows = where(told, mine & (told["line"] < row["line"]).fillna(value=False))
@@ -44,7 +45,8 @@ def last_save(facts: Facts, row: pd.Series[Any]) -> pd.Series[Any] | None:
     if saves.empty:
         return None
     last = saves.iloc[-1]
-    moved = rows["step"].notna() | among(rows["name"], ["bar_position"])
+    evaluated = rows["name"].astype("str").str.startswith("eval_")
+    moved = rows["step"].notna() | among(rows["name"], ["bar_position"]) | evaluated
     behind = rows[(rows["line"] > last["line"]) & ~are_of_saves & moved]
     waited = _WAITED.search(str(row["text"]))
     since = _seconds_since(last, row) - (int(waited[1]) / 1000 if waited else _USUAL)

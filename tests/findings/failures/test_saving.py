@@ -39,7 +39,10 @@ def test_a_timeout_behind_a_save_is_told_with_it(saved: str, name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("later", [BAR.format(101), TOLD + BAR.format(101)])
+EVALUATED = "{'eval_loss': 1.5, 'eval_runtime': 9.5, 'epoch': 1.0}\n"
+
+
+@pytest.mark.parametrize("later", [BAR.format(101), TOLD + BAR.format(101), EVALUATED])
 def test_training_that_went_on_behind_a_save_did_not_wait_for_it(later: str) -> None:
     found = alone(run_of_text(TOLD, BAR.format(100), SAVE, later, TIMEOUT), "hang")
     assert "save" not in found.title + found.summary
