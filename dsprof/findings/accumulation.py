@@ -7,12 +7,13 @@ from typing import Final
 import pandas as pd
 
 from dsprof.analysis.collectives import SMALL, during_steps
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.run.table import numbers, where
 
 _VISIT: Final = ["segment", "engine", "step", "rank"]
 
 
+@once
 def reductions_of_a_step(facts: Facts) -> int:
     """Reductions of all gradients in the usual step of a recording that makes one in each of
     several backwards; 0 elsewhere.

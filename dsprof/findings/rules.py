@@ -118,8 +118,9 @@ _ENDED: Final = ("oom", "rank-died", "hang")
 _MAY_HAVE: Final = "standing-still"
 #: What will end it comes before what as severely slows it.
 _WILL_END: Final = ("memory-growth",)
-#: What the run has left behind is no verdict on it.
 _PAST: Final = "earlier-failure"
+#: What the run has left behind, and what nobody has measured, is no verdict on it.
+_BESIDE: Final = (_PAST, "costly-setting")
 
 
 def findings_of(run: Run) -> list[Finding]:
@@ -157,7 +158,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
             found += answer if isinstance(answer, list) else []
     for facts in each:
         found = _told_once(found, facts)
-    present = [one for one in found if one.rule != _PAST]
+    present = [one for one in found if one.rule not in _BESIDE]
     last = trust.healthy(each, present, [one.rule for one in silent])
     if isinstance(last, str) and not present:
         found.append(trust.no_verdict(judged, last))
@@ -202,7 +203,7 @@ def _file(
 
 
 def _verdict_first(found: list[Finding]) -> list[Finding]:
-    verdict = next(one for one in found if one.rule != _PAST)
+    verdict = next(one for one in found if one.rule not in _BESIDE)
     return [verdict, *(one for one in found if one is not verdict)]
 
 

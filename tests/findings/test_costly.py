@@ -41,6 +41,17 @@ def test_a_warning_of_pytorchs_is_a_note_and_no_verdict(title: str) -> None:
     assert run.findings[0].rule != "costly-setting"
 
 
+def test_where_no_rule_can_judge_a_note_stands_behind_that() -> None:
+    """One timed step is a warm-up, of which nothing is said."""
+    step = (
+        "Train: 0 [   0/1251 (  0%)]  Loss: 6.97 (6.97)  Time: 1.500s, 170.00/s  "
+        "(1.500s, 170.00/s)  LR: 1.000e-06  Data: 1.200 (1.200)\n"
+    )
+    found = run_of_text(list(_WARNINGS.values())[-1] + "\n" + step).findings
+    assert [one.rule for one in found] == ["unaccounted-time", "costly-setting"]
+    assert found[0].title.startswith("Too few steps to judge")
+
+
 def test_a_model_in_ddp_is_not_deepspeeds() -> None:
     launched = (
         "[2022-07-26 22:43:03,683] [INFO] [runner.py:457:main] cmd = /usr/bin/python3 -u -m "
