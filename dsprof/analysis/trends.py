@@ -46,6 +46,13 @@ def levels(values: Floats) -> list[Level]:
     ]
 
 
+def climb(values: Floats) -> list[Level]:
+    """A level for each value, if each is higher than the one before; else none."""
+    if not np.all(np.diff(values) > 0):
+        return []
+    return [Level(row, row + 1, float(value)) for row, value in enumerate(values)]
+
+
 def spikes(values: Floats, ratio: float) -> NDArray[np.intp]:
     """Rows at least `ratio` times the running median around them, and far outside the noise."""
     usual = _neighbourhood(values)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.chance import chance
 from dsprof.analysis.ranks import Straggler
-from dsprof.analysis.trends import Floats, Level, levels, without_spikes
+from dsprof.analysis.trends import Floats, Level, climb, levels, without_spikes
 from dsprof.events import Class, Severity
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
@@ -21,8 +21,10 @@ from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
+    CLIMBING_STEPS,
     EVIDENCE_STEPS,
     MUCH_SLOWER,
+    RISES_ALIKE,
     SLOWDOWN_BEGUN,
     SLOWDOWN_CHANCE,
     SLOWDOWN_CRITICAL,
@@ -126,12 +128,13 @@ def _within(facts: Facts) -> list[Finding] | str:
     Gain: up to all of it. Nothing, where the new work is wanted (longer texts).
     """
     steps = _comparable(facts)
-    if len(steps) < EVIDENCE_STEPS:
-        return too_few(steps)
     seconds = steps["seconds"].to_numpy(dtype=float)
-    known = levels(seconds)
+    few = len(steps) < EVIDENCE_STEPS
+    known = _climb(seconds) if few else levels(seconds)
+    if not known:
+        return too_few(steps)
     rise = _worst_rise(known)
-    if rise is None or _by_chance(seconds, known, rise):
+    if rise is None or (not few and _by_chance(seconds, known, rise)):
         return []
     after, stop = rise.after, rise.stop
     work = work_beside(facts, steps, rise.before, after)
@@ -149,6 +152,25 @@ def _within(facts: Facts) -> list[Finding] | str:
     return [
         found if severity else _meant(found, "it computes more", "Later steps have more to compute")
     ]
+
+
+def _climb(seconds: Floats) -> list[Level]:
+    """Of too few steps for `levels`: each longer than the one before, and in the end by far."""
+    if len(seconds) < CLIMBING_STEPS or seconds[-1] < (1 + SLOWDOWN_CRITICAL) * seconds[0]:
+        return []
+    return climb(seconds)
+
+
+def _like_a_sum(facts: Facts, seconds: Floats) -> str:
+    """Words for few steps that grow by the same again and again, and by no more than the first."""
+    rises = np.diff(seconds)
+    alike = 0 < rises.max() <= RISES_ALIKE * min(rises.min(), seconds[0])
+    if len(seconds) >= EVIDENCE_STEPS or not alike or facts.run.told["at"].notna().any():
+        return ""
+    return (
+        f" Each is longer than the one before by about the same, {format_seconds(rises.mean())}: "
+        "so grows a timer that is never reset, too. Time stamps on the lines would tell."
+    )
 
 
 def _without_spikes(seconds: Floats, start: int, stop: int) -> Floats:
@@ -180,7 +202,7 @@ def _found(
     rows = np.arange(len(steps))
     flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < rise.stop))
     late = _late(facts, steps, rise)
-    mean = float(steps["seconds"].to_numpy(dtype=float).mean())
+    seconds = steps["seconds"].to_numpy(dtype=float)
     return Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
@@ -201,8 +223,9 @@ def _found(
         + work
         + flushed
         + _comes_and_goes(steps, again)
+        + _like_a_sum(facts, seconds)
         + ("" if rise.is_clear else _SHORT),
-        share=cost / max(mean, facts.average or 0.0),
+        share=cost / max(float(seconds.mean()), facts.average or 0.0),
         seconds_per_step=cost,
         ranks=late.group if late else (),
         phase=(late.phase or None) if late else None,
@@ -213,7 +236,7 @@ def _found(
         advice=less_memory(facts)
         if flushed
         else (
-            *(() if late else _own_work(steps, before, after)),
+            *(() if late else _own_work(steps, before, after) or _LITTLE_BY_LITTLE[: int(climbs)]),
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),
         gain=(0.0, cost),
@@ -266,6 +289,17 @@ _GREW: Final = {
         "an update takes longer the more it goes through, as L-BFGS does through its history",
     ),
 }
+
+
+#: What to look at first if nothing tells what holds a rise that came little by little.
+_LITTLE_BY_LITTLE: Final = (
+    Advice(
+        "what the script keeps from step to step, and the host's memory",
+        "",
+        "look whether they grew (free -h)",
+        "time that rises little by little is often that of something that grows",
+    ),
+)
 
 
 def _own_work(steps: pd.DataFrame, before: Level, after: Level) -> tuple[Advice, ...]:

@@ -322,6 +322,34 @@ def test_19_steps_after_the_first_are_too_few_to_judge() -> None:
     assert why(run, "step-spikes") == "19 timed steps, 20 needed"
 
 
+#: The first of them is a warm-up, and not compared.
+CLIMB = np.array([9.0, 84.6, 142.5, 202.4, 262.0, 322.0, 381.0])
+
+
+def test_few_steps_each_longer_than_the_one_before_are_a_slowdown() -> None:
+    found = alone(run_with(CLIMB), "slowdown")
+    assert found.title == "From step 3 on, a step takes up to 350 % longer"
+    assert found.severity is Severity.CRITICAL
+    assert found.confidence == "medium"
+    assert found.seconds_per_step == pytest.approx((CLIMB[1:] - 84.6).mean(), rel=0.01)
+    assert "keeps from step to step" in found.advice[0].setting
+
+
+def test_few_steps_that_end_hardly_longer_or_in_no_order_are_too_few_to_judge() -> None:
+    shuffled, hardly, four = CLIMB.copy(), np.linspace(1.0, 1.2, 7), CLIMB[1:5]
+    shuffled[[3, 4]] = shuffled[[4, 3]]
+    assert why(run_with(shuffled), "slowdown") == "6 timed steps, 20 needed"
+    assert why(run_with(hardly), "slowdown") == "6 timed steps, 20 needed"
+    assert why(run_with(four), "slowdown") == "4 timed steps, 20 needed"
+
+
+def test_steps_that_grow_by_the_same_each_time_may_be_those_of_a_timer_never_reset() -> None:
+    may_be = "by about the same, 59.3 s: so grows a timer that is never reset, too."
+    assert may_be in alone(run_with(CLIMB), "slowdown").summary
+    doubling = alone(run_with(2.0 ** np.arange(7)), "slowdown")
+    assert "never reset" not in doubling.summary
+
+
 def test_a_step_that_sticks_out_of_the_slow_ones_is_not_in_what_they_cost() -> None:
     seconds = noisy(200, seed=4, spread=0.01)
     seconds[100:] *= 1.3
