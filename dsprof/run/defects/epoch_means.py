@@ -74,7 +74,8 @@ def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
         turn = part["turn"].to_numpy(float) - _turns_before(part)
         means = part[list(_MEANS.values())].to_numpy(float)
         lines.loc[part.index, "turn"] = turn
-        lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means)
+        if not _are_of_more(turn, means[:, 0], part["alone"].to_numpy(float)):
+            lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means)
     return lines
 
 
@@ -85,6 +86,15 @@ def _turns_before(part: pd.DataFrame) -> float:
     waits_alike = first["epoch_data_seconds"] == first["waited"] or pd.isna(first["waited"])
     begins = first["epoch_step_seconds"] == first["alone"] and waits_alike
     return float(first["turn"] - 1) if begins else 0.0
+
+
+def _are_of_more(turn: Numbers, mean: Numbers, alone: Numbers) -> bool:
+    """Whether the means hold more than this epoch, as those of a meter that is never reset: where
+    a line stands one turn behind another, they tell that turn otherwise than the line itself."""
+    before = np.append(0.0, turn[:-1])
+    took = turn * mean - before * np.append(0.0, mean[:-1])
+    rounded = _ROUNDED * (turn + before + 1)
+    return bool(((turn - before == 1) & (np.abs(took - alone) > 2 * rounded)).any())
 
 
 def _are_alike(lines: pd.DataFrame) -> bool:

@@ -64,6 +64,18 @@ def test_means_that_contradict_the_turns_leave_them_as_they_are() -> None:
     assert again.repairs.empty
 
 
+def test_means_of_a_meter_that_no_epoch_resets_say_nothing_of_its_turns() -> None:
+    """As in deepspeech.pytorch, whose 11th epoch begins with the mean of the first ten."""
+    line = "Epoch: [11][{}/48]\tTime {:.3f} ({:.3f})\tData 0.002 (0.004)\tLoss 3.2168 (37.0903)\t\n"
+    took, lines = [0.47, 0.407, 0.393, 0.403, 0.538, 0.538, 0.663, 0.664], []
+    for at, seconds in enumerate(took, 1):
+        mean = (528 * 1.2074 + sum(took[:at])) / (528 + at)
+        lines.append(line.format(at, seconds, mean))
+    run = run_of_text(*lines)
+    assert run.steps["seconds"].to_list() == took
+    assert run.repairs.empty
+
+
 def test_the_means_of_a_job_that_is_resumed_inside_an_epoch_begin_there() -> None:
     line = "Epoch: [0][{:3}/999]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss 7.0e+00\n"
     lines = [line.format(400, 9.25, 9.25, 9.05, 9.05)]
