@@ -140,6 +140,7 @@ METRICS: Final = {
     "epoch_turn": "turns of the epoch before this one",
     "epoch_step_seconds": "one turn, a mean since the epoch began (column seconds)",
     "epoch_data_seconds": "its waiting for data, the same",
+    "epoch_loss": "the loss, the same",
     "total_steps": "optimizer steps the job means to run",
     "micro_step": "micro-batches seen (resets each epoch in DeepSpeed)",
     "global_step": "DeepSpeed's own optimizer step counter where it differs from the step",

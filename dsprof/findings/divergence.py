@@ -14,6 +14,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import mark_proof
 from dsprof.findings.thresholds import DIVERGED_RECORDS, DIVERGED_TIMES, LOST_RECORDS
+from dsprof.run.table import within
 
 _GO_BACK: Final = (
     Advice(
@@ -52,6 +53,8 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
         title = f"The loss ends at {loss[-1]:.4g}, above the {loss[0]:.4g} that it began with"
     else:
         return []
+    if _was_as_high(facts, rows, start):
+        return []
     first, since = int(rows["step"].iloc[start]), loss[start:]
     sure, learnt = len(since) >= LOST_RECORDS, _STEADY * loss[:start].min() < loss[0]
     alone = facts.run.steps["engine"].nunique() < 2
@@ -75,6 +78,14 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
             confidence="low" if not alone else "high" if sure else "medium",
         )
     ]
+
+
+def _was_as_high(facts: Facts, rows: pd.DataFrame, start: int) -> bool:
+    """Whether a mean over the epoch, printed before, is above what the loss rose to: others were as
+    high, as where a loss is a sum over samples that come in order of their length."""
+    means = within(rows.iloc[:start], facts.run.told, "segment", "engine", "step")
+    means = means[means["name"] == "epoch_loss"]
+    return bool((means["value"] > rows["loss"].iloc[start:].min()).any())
 
 
 def _losses(facts: Facts) -> pd.DataFrame:

@@ -42,6 +42,14 @@ def test_a_loss_that_climbs_slowly_is_told_where_it_left_its_level() -> None:
     assert 340 <= found.steps[0] <= 420
 
 
+def test_a_loss_that_rises_to_less_than_its_epochs_mean_so_far_was_as_high_before() -> None:
+    losses = [3.2, 3.7, 3.9, 2.0, 4.2, 10.1, 10.0, 12.4, 8.1, 13.5]
+    rows = [metric("loss", step, loss) for step, loss in enumerate(losses, 1)]
+    assert one(run_of([*rows, metric("epoch_loss", 4, 3.1)]), RULE)
+    assert silent(run_of([*rows, metric("epoch_loss", 4, 36.9)]), RULE)
+    assert one(run_of([*rows, metric("epoch_loss", 9, 36.9)]), RULE), "as high only since it rose"
+
+
 def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
     found = one(printed([12.52, 12.52, 40.75, 39.0]), RULE)
     assert found.severity is Severity.WARNING
