@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,6 +15,8 @@ Floats = NDArray[np.float64]
 _BINS = 400  # changes are searched in this many medians, then placed in the raw series
 _SHORTEST = 5  # rows of a level; fewer are a spike
 _PENALTY = 6.0  # per change, times log(n) noise variances; 2 is the Bayesian criterion for one
+_CLIMBING = 5  # values that climb, each of them
+_QUARTER = 3  # values in the last quarter of those that climb as a whole
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
 REPEATS = 4  # the least number of rows that can show a period, or that there is none
 
@@ -41,16 +44,30 @@ def levels(values: Floats) -> list[Level]:
     bins = _bin_medians(calm, width)
     cuts = [_place(calm, cut * width, width) for cut in _cuts(bins)]
     edges = _adjusted(np.log(values), [0, *cuts, len(values)], max(_SHORTEST, width))
-    return [
-        Level(start, stop, float(np.median(values[start:stop]))) for start, stop in pairwise(edges)
-    ]
+    return _between(edges, values)
 
 
 def climb(values: Floats) -> list[Level]:
-    """A level for each value, if each is higher than the one before; else none."""
-    if not np.all(np.diff(values) > 0):
+    """What few values climb by, in an order that noise alone seldom has; else nothing.
+
+    Levels of one value each, if there are five or more, each higher than the one before (1 in 120
+    orders of five). Else half, a quarter and a quarter, if each of the last quarter, of three or
+    more, is above all of the first half (1 in 84 orders of twelve).
+    """
+    size, quarter = len(values), len(values) // 4
+    if size >= _CLIMBING and np.all(np.diff(values) > 0):
+        edges = [*range(size + 1)]
+    elif quarter >= _QUARTER and values[-quarter:].min() > values[: size // 2].max():
+        edges = [0, size // 2, size - quarter, size]
+    else:
         return []
-    return [Level(row, row + 1, float(value)) for row, value in enumerate(values)]
+    return _between(edges, values)
+
+
+def _between(edges: Iterable[int], values: Floats) -> list[Level]:
+    return [
+        Level(start, stop, float(np.median(values[start:stop]))) for start, stop in pairwise(edges)
+    ]
 
 
 def spikes(values: Floats, ratio: float) -> NDArray[np.intp]:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.thresholds import (
-    EVIDENCE_STEPS,
-    FEW_STEPS,
-    MUCH_SLOWER,
-    SLOWDOWN_CRITICAL,
-)
+from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER
 from dsprof.units import format_seconds
 
 
@@ -48,23 +43,3 @@ def lately(facts: Facts) -> Lately | None:
                 up_to = int(timed["step"].iloc[last])
                 return Lately(int(many), after / many, up_to, before / earlier)
     return None
-
-
-def grown(facts: Facts) -> str:
-    """Words for steps that take longer and longer, "" if they do not: each in the last quarter of
-    them took longer than any in the first half.
-    """
-    timed = facts.steps[facts.steps["whole_seconds"].notna()]
-    quarter = len(timed) // 4
-    if quarter < FEW_STEPS or len(timed) >= EVIDENCE_STEPS:
-        return ""
-    seconds, covers = timed["whole_seconds"].to_numpy(), timed["covers"].to_numpy()
-    if seconds[-quarter:].min() <= seconds[: len(timed) // 2].max():
-        return ""
-    first, last = (
-        (seconds * covers)[part].sum() / covers[part].sum()
-        for part in (slice(quarter), slice(-quarter, None))
-    )
-    if last < (1 + SLOWDOWN_CRITICAL) * first:
-        return ""
-    return f"{format_seconds(last)} in the last quarter after {format_seconds(first)} in the first"

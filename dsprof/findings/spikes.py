@@ -22,6 +22,7 @@ from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
 from dsprof.findings.growth import grown, is_of
 from dsprof.findings.lateness import is_late, late_in, waited
+from dsprof.findings.look import look
 from dsprof.findings.memory import memory_growth
 from dsprof.findings.proofs import averages, called, step_proof
 from dsprof.findings.rhythm import (
@@ -42,7 +43,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.findings.throughput import look, too_few
+from dsprof.findings.throughput import too_few
 from dsprof.findings.updates import are_of_another
 from dsprof.run.seldom import SELDOM
 from dsprof.units import format_seconds, format_share

@@ -172,8 +172,6 @@ SLOWDOWN_CHANCE: Final = 0.05
 SLOWDOWN_BEGUN: Final = 0.10
 #: Above the old level by less than this part of the rise: the slowdown is over.
 SLOWDOWN_RECOVERED: Final = 0.50
-#: Timed steps, each longer than the one before: so few are in that order once in 120 by chance.
-CLIMBING_STEPS: Final = 5
 #: Times the least of their rises, up to which all are alike, as those of a timer never reset.
 RISES_ALIKE: Final = 1.25
 #: So many times what a step took before is told of the last ones, however few are timed.

@@ -13,15 +13,15 @@ from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import Floats, Level, climb, levels, without_spikes
 from dsprof.events import Class, Severity
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.growth import grown
 from dsprof.findings.lateness import late_in, waited
 from dsprof.findings.launches import slower_launch
+from dsprof.findings.look import LITTLE_BY_LITTLE, look, own_work
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
-    CLIMBING_STEPS,
     EVIDENCE_STEPS,
     MUCH_SLOWER,
     RISES_ALIKE,
@@ -112,6 +112,11 @@ class _Rise:
         return self.stop - self.after.start
 
     @property
+    def height(self) -> float:
+        """As a part of the level before."""
+        return self.after.median / self.before.median - 1
+
+    @property
     def is_clear(self) -> bool:
         """Whether both levels are long."""
         return min(self.before.stop - self.before.start, self.many) >= EVIDENCE_STEPS
@@ -130,10 +135,10 @@ def _within(facts: Facts) -> list[Finding] | str:
     steps = _comparable(facts)
     seconds = steps["seconds"].to_numpy(dtype=float)
     few = len(steps) < EVIDENCE_STEPS
-    known = _climb(seconds) if few else levels(seconds)
-    if not known:
-        return too_few(steps)
+    known = climb(seconds) if few else levels(seconds)
     rise = _worst_rise(known)
+    if few and (rise is None or rise.height < SLOWDOWN_CRITICAL):
+        return too_few(steps)
     if rise is None or (not few and _by_chance(seconds, known, rise)):
         return []
     after, stop = rise.after, rise.stop
@@ -152,13 +157,6 @@ def _within(facts: Facts) -> list[Finding] | str:
     return [
         found if severity else _meant(found, "it computes more", "Later steps have more to compute")
     ]
-
-
-def _climb(seconds: Floats) -> list[Level]:
-    """Of too few steps for `levels`: each longer than the one before, and in the end by far."""
-    if len(seconds) < CLIMBING_STEPS or seconds[-1] < (1 + SLOWDOWN_CRITICAL) * seconds[0]:
-        return []
-    return climb(seconds)
 
 
 def _like_a_sum(facts: Facts, seconds: Floats) -> str:
@@ -230,13 +228,11 @@ def _found(
         ranks=late.group if late else (),
         phase=(late.phase or None) if late else None,
         steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[rise.stop - 1])),
-        evidence=tuple(
-            step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
-        ),
+        evidence=tuple(step_proof(facts, steps.iloc[row]) for row in _shown(seconds, rise, climbs)),
         advice=less_memory(facts)
         if flushed
         else (
-            *(() if late else _own_work(steps, before, after) or _LITTLE_BY_LITTLE[: int(climbs)]),
+            *(() if late else own_work(steps, before, after) or LITTLE_BY_LITTLE[: int(climbs)]),
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),
         gain=(0.0, cost),
@@ -244,11 +240,22 @@ def _found(
     )
 
 
+def _shown(seconds: Floats, rise: _Rise, climbs: bool) -> tuple[int, int]:
+    """The rows on both sides of a jump; of a climb, the most usual ones of its two ends."""
+    if not climbs:
+        return rise.after.start - 1, rise.after.start
+    before, after = (
+        level.start + int(np.abs(seconds[level.start : level.stop] - level.median).argmin())
+        for level in (rise.before, rise.after)
+    )
+    return before, after
+
+
 def _title(steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> str:
     """`From step 31 on, a step takes 40 % longer`."""
     first, last = (int(steps["step"].iloc[row]) for row in (rise.after.start, rise.stop - 1))
     until = "on" if rise.stop == len(steps) else f"to {last:,}"
-    more = format_share(rise.after.median / rise.before.median - 1)
+    more = format_share(rise.height)
     return f"From step {first:,} {until}, a step takes {'up to ' if climbs else ''}{more} longer"
 
 
@@ -272,63 +279,6 @@ def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
     if late is None or earlier is None or earlier.group != late.group:
         return late
     return late if late.delay - earlier.delay >= WAITING_EXPLAINS * height else None
-
-
-#: What to look at first if one class of time holds most of the rise.
-_GREW: Final = {
-    "compute": Advice(
-        "samples of a batch, and their length",
-        "",
-        "look whether they grew",
-        "batches of more or longer samples compute longer: nothing is wrong then",
-    ),
-    "optimizer": Advice(
-        "what the optimizer keeps from step to step",
-        "",
-        "look whether it grew",
-        "an update takes longer the more it goes through, as L-BFGS does through its history",
-    ),
-}
-
-
-#: What to look at first if nothing tells what holds a rise that came little by little.
-_LITTLE_BY_LITTLE: Final = (
-    Advice(
-        "what the script keeps from step to step, and the host's memory",
-        "",
-        "look whether they grew (free -h)",
-        "time that rises little by little is often that of something that grows",
-    ),
-)
-
-
-def _own_work(steps: pd.DataFrame, before: Level, after: Level) -> tuple[Advice, ...]:
-    """What to look at first if all ranks only work longer."""
-    earlier, later = (
-        steps[[*_GREW, "seconds"]].iloc[level.start : level.stop].astype(float).mean()
-        for level in (before, after)
-    )
-    more = later - earlier
-    return tuple(  # none where a class is unknown
-        advice
-        for class_, advice in _GREW.items()
-        if more[class_] >= WAITING_EXPLAINS * more["seconds"]
-    )[:1]
-
-
-def look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:
-    """At what slows a host down for some time."""
-    how = "come and go" if comes_and_goes else "start at one step and stay"
-    whose, shows = ("CPU", "top") if facts.on_cpu else ("GPU", "nvidia-smi -q -d PERFORMANCE")
-    of = f" of {late.who}" if late else ""
-    return (
-        Advice(
-            f"{whose} clocks and neighbours{of} at that time",
-            "",
-            shows,
-            f"thermal throttling, or a shared node or network, {how}",
-        ),
-    )
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."

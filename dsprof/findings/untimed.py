@@ -11,7 +11,7 @@ from dsprof.findings.advice import ask_for_timers, more_workers, record
 from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.lately import grown, lately
+from dsprof.findings.lately import lately
 from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
@@ -122,9 +122,7 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
         those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
         return f"The {those} took {format_seconds(seconds)}{' each' * several}; where that goes"
     speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
-    longer = grown(facts)
-    how_long = f"{format_seconds(seconds)}{speed}{f', {longer}' * bool(longer)}"
-    return f"A step takes {how_long}; where that goes"
+    return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
 
 
 def only_calls(facts: Facts) -> Finding:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.analysis.trends import excess, levels, period, spikes, without_spikes
+from dsprof.analysis.trends import climb, excess, levels, period, spikes, without_spikes
 
 
 def noise(count: int, seed: int = 0) -> np.ndarray:
@@ -58,6 +58,18 @@ def test_three_levels_are_told_apart() -> None:
     values = noise(900)
     values[300:600] *= 1.5
     assert [round(level.median, 1) for level in levels(values)] == [1.0, 1.5, 1.0]
+
+
+def test_few_values_climb_if_each_or_the_last_quarter_of_them_is_higher_than_before() -> None:
+    each = [1.0, 1.1, 1.3, 1.4, 2.0]
+    assert [level.median for level in climb(np.array(each))] == each
+    assert climb(np.array(each[:4])) == []
+    assert climb(np.array([1.0, 1.1, 1.1, 1.4, 2.0])) == []
+    whole = np.array([1.0, 1.2, 1.1, 1.0, 1.2, 1.1, 1.6, 1.5, 1.4, 1.3, 1.5, 1.4])
+    assert [(level.start, level.stop) for level in climb(whole)] == [(0, 6), (6, 9), (9, 12)]
+    assert climb(whole[:11]) == []
+    whole[3] = 1.3
+    assert climb(whole) == []
 
 
 def test_spikes_are_the_rows_that_stick_out() -> None:

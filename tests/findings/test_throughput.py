@@ -335,6 +335,32 @@ def test_few_steps_each_longer_than_the_one_before_are_a_slowdown() -> None:
     assert "keeps from step to step" in found.advice[0].setting
 
 
+@pytest.mark.parametrize(
+    ("took", "title"),
+    [
+        ([8.0, 8.1, 8.2, 8.4, 9.5, 9.0, 9.8, 10.0, 12.0, 14.0, 15.0, 16.0, 16.2],
+         "From step 8 on, a step takes up to 93 % longer"),
+        ([8.0, 8.1, 8.2, 12.1, 9.0, 9.5, 9.8, 10.0, 12.0, 14.0, 12.0, 16.0, 16.2], None),
+        ([8.0, 8.1, 8.2, 8.4, 9.0, 9.1, 9.2, 9.2, 9.3, 9.4, 9.5, 9.6, 9.7], None),
+        ([8.0, 8.1, 8.2, 8.4, 9.0, 9.5, 15.0, 16.0, 16.2],
+         "From step 6 on, a step takes up to 102 % longer"),
+    ],
+)  # fmt: skip
+def test_steps_that_end_longer_than_the_first_half_are_a_slowdown_though_few_are_timed(
+    took: list[float], title: str | None
+) -> None:
+    run = run_with(np.array([9.0, *took]))  # behind a warm-up
+    if title is None:
+        assert why(run, "slowdown") == f"{len(took)} timed steps, 20 needed"
+    else:
+        assert alone(run, "slowdown").title == title
+
+
+def test_the_proof_of_a_climb_is_a_usual_step_of_each_end() -> None:
+    found = alone(run_with(CLIMB), "slowdown")
+    assert [proof.line for proof in found.evidence] == [2, 7]
+
+
 def test_few_steps_that_end_hardly_longer_or_in_no_order_are_too_few_to_judge() -> None:
     shuffled, hardly, four = CLIMB.copy(), np.linspace(1.0, 1.2, 7), CLIMB[1:5]
     shuffled[[3, 4]] = shuffled[[4, 3]]

@@ -372,25 +372,6 @@ def test_the_last_steps_are_told_where_they_took_much_longer_than_all_before(
     assert alone(run, "unaccounted-time").title.startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("took", "said"),
-    [
-        ([8.0, 8.1, 8.2, 8.4, 9.0, 9.5, 9.8, 10.0, 12.0, 14.0, 15.0, 16.0, 16.2],
-         "A step takes 11.3 s, 15.7 s in the last quarter after 8.23 s in the first; where"),
-        ([8.0, 8.1, 8.2, 12.1, 9.0, 9.5, 9.8, 10.0, 12.0, 14.0, 12.0, 16.0, 16.2], "A step"),
-        ([8.0, 8.1, 8.2, 8.4, 9.0, 9.1, 9.2, 9.2, 9.3, 9.4, 9.5, 9.6, 9.7], "A step"),
-        ([8.0, 8.1, 8.2, 8.4, 9.0, 9.5, 15.0, 16.0, 16.2], "A step takes 11.3 s; where"),
-    ],
-)  # fmt: skip
-def test_a_step_that_takes_longer_and_longer_is_told_so_though_few_are_timed(
-    took: list[float], said: str
-) -> None:
-    run = run_of([metric("step_seconds", step, each) for step, each in enumerate(took, 1)])
-    title = alone(run, "unaccounted-time").title
-    assert title.startswith(said)
-    assert ("in the last quarter" in title) == ("in the last quarter" in said)
-
-
 def test_a_window_of_quick_and_slow_steps_is_neither() -> None:
     took = [(5, 5, 2.0), (10, 5, 2.0), (15, 5, 7.0), (16, 1, 12.0), (17, 1, 12.0)]
     rows = [metric("step_seconds", step, each, steps=many) for step, many, each in took]
