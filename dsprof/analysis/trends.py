@@ -17,6 +17,7 @@ _SHORTEST = 5  # rows of a level; fewer are a spike
 _PENALTY = 6.0  # per change, times log(n) noise variances; 2 is the Bayesian criterion for one
 _CLIMBING = 5  # values that climb, each of them
 _QUARTER = 3  # values in the last quarter of those that climb as a whole
+_COMPARED = 8  # values of which one may be an outlier
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
 REPEATS = 4  # the least number of rows that can show a period, or that there is none
 
@@ -75,6 +76,18 @@ def spikes(values: Floats, ratio: float) -> NDArray[np.intp]:
     usual = _neighbourhood(values)
     noise = 1.4826 * float(np.median(np.abs(values - usual)))
     return np.flatnonzero((values >= ratio * usual) & (values - usual > 6 * noise))
+
+
+def outliers(values: Floats, times: float) -> NDArray[np.intp]:
+    """Of eight values or more, those at least `times` the highest of all others, if they are no
+    more than a quarter. Several that come last are none: they may be a new level."""
+    order = np.argsort(values, kind="stable")
+    most = len(values) // 4 if len(values) >= _COMPARED else 0
+    for count in range(most, 0, -1):
+        if values[order[-count]] >= times * values[order[-count - 1]]:
+            rows = np.sort(order[-count:])
+            return rows[:0] if count > 1 and rows[0] == len(values) - count else rows
+    return order[:0]
 
 
 def excess(values: Floats, rows: NDArray[np.intp]) -> Floats:

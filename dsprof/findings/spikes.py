@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
-from dsprof.analysis.trends import REPEATS, Floats, excess, spikes
+from dsprof.analysis.trends import REPEATS, Floats, excess, outliers, spikes
 from dsprof.events import Severity
 from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterating
 from dsprof.findings.backwards import more_in_them
@@ -37,6 +37,7 @@ from dsprof.findings.rhythm import (
 from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
+    MUCH_SLOWER,
     SPIKE_RATIO,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
@@ -56,9 +57,10 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     Gain: up to all they take too long. Nothing, where what they do has to be done.
     """
     steps = facts.series
-    if len(steps) < EVIDENCE_STEPS:
-        return too_few(steps)
     seconds, rows, over = _sticking_out(facts)
+    sure = len(steps) >= EVIDENCE_STEPS
+    if not sure and not len(rows):
+        return too_few(steps)
     few, cost = _are_few(steps), _mean_cost(facts, rows, over)
     share = cost.share
     if _severity(cost) is None:
@@ -113,6 +115,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             advice=_of_what_they_do(facts, flushed, evaluates=evaluates, compiled=compiled)
             or (*_of_what_is_longer(facts, rows, distance), *around),
             gain=(0.0, price.seconds) if price else None,
+            confidence="high" if sure else "medium",
         )
     ]
 
@@ -357,7 +360,8 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
     those that stick out, and by how much."""
     seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts)
     seconds -= evaluating_inside(facts, facts.series)
-    rows = spikes(seconds, SPIKE_RATIO)
+    are_few = len(seconds) < EVIDENCE_STEPS
+    rows = outliers(seconds, MUCH_SLOWER) if are_few else spikes(seconds, SPIKE_RATIO)
     return seconds, rows, excess(seconds, rows)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.analysis.trends import climb, excess, levels, period, spikes, without_spikes
+from dsprof.analysis.trends import climb, excess, levels, outliers, period, spikes, without_spikes
 
 
 def noise(count: int, seed: int = 0) -> np.ndarray:
@@ -78,6 +78,18 @@ def test_spikes_are_the_rows_that_stick_out() -> None:
     rows = spikes(values, 1.5)
     assert rows.tolist() == [0, 50, 199]
     assert excess(values, rows).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_of_few_values_those_far_above_all_others_are_outliers() -> None:
+    values = np.array([1.0, 1.2, 1.1, 9.0, 1.0, 1.1, 1.2, 1.0])
+    assert outliers(values, 3.0).tolist() == [3]
+    assert outliers(values[:7], 3.0).tolist() == []
+    values[6] = 5.0
+    assert outliers(values, 3.0).tolist() == [3, 6]
+    values[0] = 3.5
+    assert outliers(values, 3.0).tolist() == []
+    assert outliers(np.array([1.0] * 7 + [9.0]), 3.0).tolist() == [7]
+    assert outliers(np.array([1.0] * 8 + [9.0] * 2), 3.0).tolist() == []
 
 
 def test_a_step_to_a_new_level_is_no_spike() -> None:

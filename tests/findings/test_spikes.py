@@ -23,6 +23,7 @@ from tests.findings.plants import (
     run_of,
     silent,
     steps,
+    why,
 )
 from tests.findings.test_checkpoints import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
@@ -39,6 +40,28 @@ def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
     assert "one every 100 steps" in found.title
     assert found.severity is Severity.CRITICAL  # 10 x 19 s of 1190 s
     assert found.share == pytest.approx(190 / 1190, rel=0.02)
+
+
+def test_one_of_few_steps_that_takes_far_longer_than_any_other_sticks_out() -> None:
+    seconds = noisy(13, seed=3)
+    seconds[7] = 20.0
+    found = alone(run_with(seconds), "step-spikes")
+    assert found.title.startswith("1 of 12 steps sticks out and costs 6")
+    assert found.confidence == "medium"
+    assert found.steps == (8, 8)
+    seconds[7] = 2.5
+    assert why(run_with(seconds), "step-spikes") == "12 timed steps, 20 needed"
+
+
+def test_what_other_rules_judge_is_without_the_one_step_that_sticks_out() -> None:
+    rows = [phase(name, step, 0.3) for step in range(1, 13) for name in ("forward", "backward")]
+    rows += [
+        phase("backward_allreduce", step, 20.0 if step == 7 else 0.01) for step in range(1, 13)
+    ]
+    rows += [metric("step_seconds", step, 20.7 if step == 7 else 0.7) for step in range(1, 13)]
+    run = run_of(rows)
+    assert run.findings[0].rule == "step-spikes"
+    assert silent(run, "communication-bound")
 
 
 def test_spikes_that_follow_each_other_are_told_as_one_stretch_and_not_as_what_a_job_does() -> None:
