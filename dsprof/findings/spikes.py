@@ -71,6 +71,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
         return []
     if are_warm_up(steps, rows):
         severity = Severity.INFO
+    elif not sure and severity is Severity.CRITICAL:
+        severity = Severity.WARNING  # how often it happens is unknown
     late = late_in(facts, steps.iloc[rows], float(over.mean()))
     distance = steps_apart(steps, period_of(rows))
     stretch = stretch_of(steps, rows)
