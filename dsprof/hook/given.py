@@ -2,8 +2,9 @@
 
 With gradient accumulation, accelerate divides what `Accelerator.backward` is given by the number of
 micro-batches. A gradient scaler multiplies the loss, inside accelerate or in a custom loop. Since
-4.48, transformers' `Trainer` passes parts of a step's loss, whose sum is the loss that it logs. A
-custom loop may divide the loss, too; the divisor is read from what autograd saved for the division.
+4.48, transformers' `Trainer` passes parts of a step's loss, whose sum is the loss that it logs.
+Composer's multiplies the loss of a micro-batch by its part of the batch and logs the sum, too. A
+custom loop may divide the loss; the divisor is read from what autograd saved for the division.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Given:
     def __init__(self, recorder: Recorder) -> None:
         self.loss: Any = None
         self.is_part = False
+        self._in_composer = False
         self._scaled: Callable[[], Any] = _nothing  # weak reference to the scaler's last result
         self._unscaled: Any = None  # the loss from which that was computed
         self._divisor: float | None = None  # what the loop had divided that loss by
@@ -58,6 +60,10 @@ class Given:
         trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
         if hasattr(trainer, "get_batch_samples"):  # before 4.46 only accelerate divides
             around("transformers.trainer", "Trainer", "training_step", *trains)
+        composer = getattr(sys.modules.get("composer.trainer.trainer"), "Trainer", None)
+        if hasattr(composer, "_train_microbatch"):
+            composes = (self._composes, self._composed)
+            around("composer.trainer.trainer", "Trainer", "_train_microbatch", *composes)
 
     def loss_of(self, start: Any) -> Loss:
         """The loss that the loop passed, for a backward that starts from `start`."""
@@ -66,6 +72,8 @@ class Given:
             return Loss(self.loss, self.is_part)
         if start is not None and self._scaled() is start:
             return Loss(unscaled, None, self._divisor)
+        if self._in_composer and start is not None:
+            return Loss(start, is_part=True)
         return Loss(start, None, _divisor_of(start))
 
     def _scales(self, _: Any, __: Any, args: Any, kwargs: Any, scaled: Any, *___: Any) -> None:
@@ -87,6 +95,12 @@ class Given:
 
     def _trained(self, _: Any) -> None:
         self.is_part = False
+
+    def _composes(self, _: Any, __: Any) -> None:
+        self._in_composer = True
+
+    def _composed(self, _: Any) -> None:
+        self._in_composer = False
 
 
 def gives_parts(version: str, *, of_all_items: bool) -> bool:

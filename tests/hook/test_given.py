@@ -41,3 +41,13 @@ def test_a_loss_that_the_loop_divided_by_its_micro_batches_is_told_whole(tmp_pat
     means = [sum(losses[:2]) / 2, sum(losses[2:]) / 2]
     told = list(rank.metric("loss").values())
     assert told == (pytest.approx(means) if result["tells"] else [])
+
+
+def test_parts_of_a_loss_that_composer_makes_of_its_micro_batches_are_added_up(
+    tmp_path: Path,
+) -> None:
+    (result,) = run_each("scaled", tmp_path, {"composer": 1}, "torch")["composer"]
+    assert result["watched"] == result["plain"]
+    (rank,) = folder(tmp_path / "composer" / "run")
+    losses = [float.fromhex(one) for one in result["watched"]]
+    assert list(rank.metric("loss").values()) == pytest.approx(losses)

@@ -1,13 +1,15 @@
 """A loop of one's own in mixed precision, whose scaler multiplies the loss. Told to accumulate, it
 divides the loss by its micro-batches before. Told to overflow, it has two optimizers, whose step
 the scaler leaves out, and where told so names what holds one of them, or never calls the model as a
-whole, whose first step is left out then."""
+whole, whose first step is left out then. Told of Composer, its trainer's method multiplies the loss
+of each micro-batch by its part of the batch."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -83,10 +85,43 @@ def overflow(*, watched: bool) -> list[str]:
     return losses
 
 
+class Trainer:
+    """Composer's, as far as the loss is concerned. The last micro-batch of a batch is smaller."""
+
+    def __init__(self) -> None:
+        self.net = job.model()
+
+    def _train_microbatch(self, examples: torch.Tensor, part: float) -> float:
+        loss = self.net(examples).square().mean()
+        told = loss.item() * part
+        loss.mul_(part)
+        loss.backward()
+        return told
+
+
+def compose(*, watched: bool) -> list[str]:
+    trainer, losses = Trainer(), []
+    optimizer = torch.optim.SGD(trainer.net.parameters(), lr=1e-2)
+    library = sys.modules["composer.trainer.trainer"] = ModuleType("composer.trainer.trainer")
+    library.Trainer = Trainer  # type: ignore[attr-defined]
+    with contextlib.ExitStack() as stack:
+        if watched:
+            handle = dsprof.hook.attach(trainer.net, optimizer=optimizer, out=job.out() / "run")
+            stack.enter_context(handle)
+        for step in range(STEPS):
+            whole = batch(step)
+            micros = ((whole[:6], 0.75), (whole[6:], 0.25))
+            losses.append(sum(trainer._train_microbatch(*micro) for micro in micros).hex())
+            optimizer.step()
+            optimizer.zero_grad()
+    return losses
+
+
 def main() -> None:
     if not hasattr(torch.amp, "GradScaler"):
         return job.finish({"cannot": "before PyTorch 2.3 gradient scalers need a GPU"})
-    way = overflow if sys.argv[2] in {"overflows", "held", "by layers"} else train
+    ways = dict.fromkeys(("overflows", "held", "by layers"), overflow) | {"composer": compose}
+    way = ways.get(sys.argv[2], train)
     result = {"plain": way(watched=False), "watched": way(watched=True)}
     tells = hasattr(torch._C._autograd.SavedTensor, "data")  # by what a loss was divided
     return job.finish(result | {"tells": tells})
