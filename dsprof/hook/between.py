@@ -37,6 +37,7 @@ _EVALUATE: Final = (
     ("lightning.pytorch.loops.evaluation_loop", "_EvaluationLoop", "_evaluation_step"),
     ("pytorch_lightning.loops.evaluation_loop", "_EvaluationLoop", "_evaluation_step"),
     ("composer.trainer.trainer", "Trainer", "_eval_loop"),
+    ("mmengine.runner.loops", "ValLoop", "run"),
 )
 _GENERATE: Final = (("transformers.generation.utils", "GenerationMixin", "generate"),)
 GENERATE: Final = ("generate", Class.COMPUTE)

@@ -37,6 +37,7 @@ def noting(entered: list[str]) -> Callable[[str, Class], Callable[[Call], Call]]
     [
         ("transformers.generation.utils", "GenerationMixin", "generate", "generate"),
         ("composer.trainer.trainer", "Trainer", "_eval_loop", "evaluation"),
+        ("mmengine.runner.loops", "ValLoop", "run", "evaluation"),
         ("torch.profiler.profiler", "profile", "step", "profiler"),
         ("torch.profiler.profiler", "profile", "stop", "profiler"),
     ],
