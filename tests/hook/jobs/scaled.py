@@ -7,6 +7,7 @@ of each micro-batch by its part of the batch."""
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -93,7 +94,7 @@ class Trainer:
 
     def _train_microbatch(self, examples: torch.Tensor, part: float) -> float:
         loss = self.net(examples).square().mean()
-        told = loss.item() * part
+        told: float = loss.item() * part
         loss.mul_(part)
         loss.backward()
         return told
@@ -111,7 +112,7 @@ def compose(*, watched: bool) -> list[str]:
         for step in range(STEPS):
             whole = batch(step)
             micros = ((whole[:6], 0.75), (whole[6:], 0.25))
-            losses.append(sum(trainer._train_microbatch(*micro) for micro in micros).hex())
+            losses.append(math.fsum(trainer._train_microbatch(*one) for one in micros).hex())
             optimizer.step()
             optimizer.zero_grad()
     return losses
