@@ -247,3 +247,17 @@ def test_prime_rls_steps_count_from_0_and_state_how_long_they_took() -> None:
     assert run.steps["step"].to_list() == [0, 1, 2, 3, 4]
     assert run.findings[0].title.startswith("A step takes 2.50 s")
     assert run.meta["framework"] == "prime-rl"
+
+
+def test_mmengines_environment_tells_the_ranks_and_pytorch() -> None:
+    run = run_of_text(
+        "System environment:\n    sys.platform: linux\n    PyTorch: 2.1.2+cu121\n",
+        "Runtime environment:\n    Distributed training: True\n    GPU number: 16\n",
+        *(
+            f"11/29 09:12:45 - mmengine - INFO - Iter(train) [{step}/90]  lr: 1.0000e-03  "
+            "eta: 0:00:01  time: 0.1105  data_time: 0.0469  loss: 2.3059\n"
+            for step in (10, 20, 30)
+        ),
+    )
+    assert run.meta["world_size"] == 16
+    assert run.meta["versions"] == {"torch": "2.1.2+cu121"}
