@@ -18,9 +18,20 @@ _COMPILED: Final = "compilations"
 _ITERATORS: Final = "data_iterators"
 
 
+#: Of mmengine, whose `_InfiniteDataloaderIterator` sleeps before it starts a loader anew.
+INFINITE: Final = Advice(
+    "sampler of the data loader",
+    "",
+    "mmengine's InfiniteSampler",
+    "mmengine sleeps for two seconds whenever the loader ends, in what it counts as data_time",
+)
+
+
 def loading(facts: Facts) -> Advice:
     """How batches would come earlier. A recording knows how many workers make them, and where
     iterators, which start these workers, are made."""
+    if facts.run.config.get("loader_sleeps"):
+        return INFINITE
     made = int((counts(facts, facts.steps, _ITERATORS) > 0).sum())
     if made > 1 and 2 * made >= len(facts.steps):
         return Advice(

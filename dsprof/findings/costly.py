@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dsprof.events import Kind, Severity
+from dsprof.findings.anew import INFINITE
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -50,6 +51,11 @@ _SETTINGS: Final = {
             "the layout of the parameter kept in forward",
             "gradients then get the strides of their buckets",
         ),
+    ),
+    "loader_sleeps": Costly(
+        "mmengine sleeps for two seconds whenever its data loader ends",
+        "It does so on each rank before it starts the loader anew, and warns of that once.",
+        INFINITE,
     ),
     "float32_without_tensor_cores": Costly(
         "Products of float32 matrices leave the GPU's Tensor Cores idle",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import alone
+from tests.findings.plants import alone, one
 from tests.loaded import run_of_text
 
 _LOSSES = "".join(
@@ -23,6 +23,10 @@ _WARNINGS = {
     "Gradients lie otherwise in memory than DDP's buckets": (
         "UserWarning: Grad strides do not match bucket view strides. This may indicate grad was "
         "not created according to the gradient layout contract, or that the param's strides changed"
+    ),
+    "mmengine sleeps for two seconds whenever its data loader ends": (
+        "03/04 10:11:12 - mmengine - WARNING - Reach the end of the dataloader, it will be "
+        "restarted and continue to iterate. It is recommended to use"
     ),
     "A data loader has 12 workers, on CPUs for 8 at most": (
         "UserWarning: This DataLoader will create 12 worker processes in total. Our suggested max "
@@ -71,3 +75,16 @@ def test_of_float32_nothing_is_said_where_a_job_computes_with_16_bits() -> None:
     alone(run_of_text(warned + _LOSSES), "costly-setting")
     rules = [one.rule for one in run_of_text(half + warned + _LOSSES).findings]
     assert "costly-setting" not in rules
+
+
+def test_where_mmengine_sleeps_at_the_end_of_a_loader_more_workers_are_not_advised() -> None:
+    lines = [
+        f"03/04 10:11:{step:02} - mmengine - INFO - Iter(train) [{step:2}/40]  lr: 1.0e-02  "
+        f"eta: 0:00:09  time: 0.2{step:02}0  data_time: 0.1000  loss: 2.3{step:02}\n"
+        for step in range(10, 50, 10)
+    ]
+    warning = next(said for title, said in _WARNINGS.items() if "sleeps" in title)
+    found = one(run_of_text(*lines, warning + "\n"), "data-bound")
+    assert found.advice[0].to == "mmengine's InfiniteSampler"
+    assert "num_workers" not in str(found.advice)
+    assert "num_workers" in str(one(run_of_text(*lines), "data-bound").advice)
