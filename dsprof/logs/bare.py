@@ -87,6 +87,8 @@ def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndar
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
     if steps[0] <= 0:  # no bar before it, or one that had not moved yet
         steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
+    if (even := _as_epochs(steps, source.epoch[bare])) is not None:
+        return even
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
     distinct = np.count_nonzero(np.diff(np.sort(known), prepend=0))
@@ -118,6 +120,22 @@ def _as_logged(steps: np.ndarray) -> np.ndarray:
     behind = told - steps
     fits = behind.min() == 0 and 2 * behind.max() < apart
     return told if fits else steps
+
+
+def _as_epochs(steps: np.ndarray, epochs: np.ndarray) -> np.ndarray | None:
+    """A loop that logs faster than a bar is redrawn leaves bars behind by whole records, and gives
+    two records one step. Where all epochs stand equally far apart, from the first step on, so do
+    the steps; some bar must be at its record, and none in front of it. None where that fails.
+    """
+    turns = np.arange(1, len(steps) + 1)
+    width = epochs[-1] / len(steps)
+    if len(steps) < _MANY or steps[0] <= 0 or not width > 2 * _SAME:
+        return None
+    apart = max(1, round(float(steps[-1]) / len(steps)))
+    told: np.ndarray = turns * apart
+    behind = told - steps
+    even = np.abs(epochs - turns * width).max() <= _SAME
+    return told if even and behind.min() == 0 and behind[-1] < apart else None
 
 
 def _bars_agree(steps: np.ndarray, source: Source, bare: np.ndarray, numbered: np.ndarray) -> bool:
