@@ -287,6 +287,7 @@ CONFIG: Final = {
     "expert_parallel_size": "",
     "distributed_type": "DEEPSPEED, MULTI_GPU, FSDP, ...: what accelerate says it shares work by",
     "wrapper": "DDP or FSDP2: what shares a recorded model among ranks",
+    "trainer": "huggingface: whose loop calls what is recorded",
     "sequence_parallel_size": "",
     "epochs": "epochs the job means to run",
     "parameters": "parameters of the model",

@@ -175,6 +175,12 @@ class Job:
         """Megatron's model in a loop that has settings of its own."""
         return self.run.meta.get("framework") == "nemo"
 
+    @property
+    def is_by_trainer(self) -> bool:
+        """Whether the loop is that of Hugging Face's Trainer, with or without DeepSpeed."""
+        trainer = self.run.config.get("trainer") or self.run.meta.get("framework")
+        return trainer == "huggingface"
+
     @cached_property
     def is_torch_alone(self) -> bool:
         """Whether DeepSpeed's engine is not used, so that its settings have no effect: a recording

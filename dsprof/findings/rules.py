@@ -43,7 +43,7 @@ from dsprof.findings.finding import Abstention, Finding
 from dsprof.findings.same_cause import told_once
 from dsprof.findings.unnumbered import unnumbered
 from dsprof.findings.unseen import doubted
-from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others
+from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others, for_trainer
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -168,11 +168,19 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     if run.counted:
         quoted = set(run.problems["text"])
         found = [unnumbered(one, quoted) for one in found]
-    if judged.is_megatron_alone:
-        found = [for_megatron(one) for one in found]
-    if judged.is_torch_alone:
-        found = [for_nemo(one) if judged.is_nemo else for_others(one) for one in found]
+    found = [_by_own_names(one, judged) for one in found]
     return _verdict_first(sorted(found, key=_cost)), silent
+
+
+def _by_own_names(found: Finding, facts: Facts) -> Finding:
+    """A finding whose advice names settings as users of what trains know them."""
+    if facts.is_megatron_alone:
+        return for_megatron(found)
+    if facts.is_by_trainer:
+        return for_trainer(found, alone=facts.is_torch_alone)
+    if facts.is_torch_alone:
+        return for_nemo(found) if facts.is_nemo else for_others(found)
+    return found
 
 
 def _told_once(found: list[Finding], facts: Facts) -> list[Finding]:

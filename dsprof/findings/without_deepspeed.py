@@ -1,4 +1,5 @@
-"""Advice without DeepSpeed's keys: options of Megatron, settings of NeMo, or plain words."""
+"""Advice by other names than DeepSpeed's keys: options of Megatron, settings of NeMo, arguments of
+Hugging Face's Trainer, or plain words."""
 
 from __future__ import annotations
 
@@ -88,6 +89,25 @@ _NEMO: Final = {
     "evaluation data set": Option("limit_val_batches", "fewer"),
 }
 
+#: Arguments of Hugging Face's Trainer. With DeepSpeed they fill what its JSON leaves to "auto", and
+#: must agree with the rest; what the JSON alone sets keeps its name.
+_TRAINER: Final = {
+    "bf16.enabled": Option("bf16", "true, instead of fp16"),
+    "gradient_clipping": Option("max_grad_norm"),
+    "train_micro_batch_size_per_gpu": Option("per_device_train_batch_size"),
+    "DataLoader(num_workers=...)": Option("dataloader_num_workers"),
+    "DataLoader(persistent_workers=...)": Option("dataloader_persistent_workers"),
+    "DataLoader(pin_memory=...)": Option("dataloader_pin_memory"),
+    "DataLoader(prefetch_factor=...)": Option("dataloader_prefetch_factor"),
+}
+
+#: Without DeepSpeed it has these, too, by the names that DeepSpeed's advice has.
+_TRAINER_ALONE: Final = _TRAINER | {
+    "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "gradient_accumulation_steps": Option("gradient_accumulation_steps"),
+    "per_device_eval_batch_size": Option("per_device_eval_batch_size"),
+}
+
 #: Settings of DeepSpeed, and of Hugging Face's Trainer, that have no like elsewhere.
 _NOWHERE_ELSE: Final = (
     "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
@@ -106,6 +126,14 @@ def for_nemo(found: Finding) -> Finding:
     return _by(_NEMO, found)
 
 
+def for_trainer(found: Finding, *, alone: bool) -> Finding:
+    """The same finding with the arguments by which users of Hugging Face's Trainer set it; `alone`:
+    without keys of a DeepSpeed that does not train the model."""
+    if alone:
+        return _by(_TRAINER_ALONE, found)
+    return replace(found, advice=tuple(_named(one, _TRAINER) for one in found.advice))
+
+
 def for_others(found: Finding) -> Finding:
     """The same finding without keys of a DeepSpeed that the trainer does not know."""
     return _by(_IN_WORDS, found)
@@ -117,7 +145,12 @@ def _by(options: Mapping[str, Option], found: Finding) -> Finding:
 
 
 def _own(advice: Advice, options: Mapping[str, Option]) -> Advice | None:
+    lost = advice.setting not in options and advice.setting.startswith(_NOWHERE_ELSE)
+    return None if lost else _named(advice, options)
+
+
+def _named(advice: Advice, options: Mapping[str, Option]) -> Advice:
     option = options.get(advice.setting)
-    if option is not None:
-        return Advice(option.name, advice.now, option.to or advice.to, option.why or advice.why)
-    return None if advice.setting.startswith(_NOWHERE_ELSE) else advice
+    if option is None:
+        return advice
+    return Advice(option.name, advice.now, option.to or advice.to, option.why or advice.why)

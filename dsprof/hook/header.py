@@ -9,6 +9,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any, Final
 
 from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
@@ -39,7 +40,7 @@ def header_of(
         "launch": _shared_launch() if shares_launch else _launch(),
         "pids": pid_namespace(),
         "versions": _versions(),
-        "config": environment() | dict(config),
+        "config": environment() | _loop() | dict(config),
     }
     return header | ({"continues": before} if before else {})
 
@@ -59,6 +60,17 @@ def environment() -> dict[str, Any]:
         found["cpu_limit"] = limit
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return found | ({"local_ranks": int(ranks)} if ranks.isdecimal() else {})
+
+
+def _loop() -> dict[str, str]:
+    """Whose loop calls, as far as that has settings of its own: those of libraries that build on
+    Hugging Face's Trainer (TRL, LLaMA-Factory, ms-swift) are called as its are."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "transformers.trainer":
+            return {"trainer": "huggingface"}
+        frame = frame.f_back
+    return {}
 
 
 def _cores() -> int:

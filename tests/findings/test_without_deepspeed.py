@@ -12,7 +12,7 @@ import dsprof.findings
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
-from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others
+from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others, for_trainer
 from tests.findings.plants import Row, one, problem, rules, run_of, steps
 from tests.loaded import run_of_text
 
@@ -181,3 +181,33 @@ def test_megatron_is_advised_its_own_option_of_workers_and_not_what_its_loaders_
         ("--num-workers", now, then)
     ]
     assert "DataLoader(pin_memory=...)" not in [one.setting for one in found.advice]
+
+
+@pytest.mark.parametrize(
+    ("setting", "alone", "told"),
+    [("train_micro_batch_size_per_gpu", False, "per_device_train_batch_size"),
+     ("DataLoader(num_workers=...)", True, "dataloader_num_workers"),
+     ("gradient_accumulation_steps", True, "gradient_accumulation_steps"),
+     ("per_device_eval_batch_size", True, "per_device_eval_batch_size"),
+     ("zero_optimization.overlap_comm", False, "zero_optimization.overlap_comm")],
+)  # fmt: skip
+def test_users_of_hugging_face_s_trainer_are_told_its_arguments(
+    setting: str, alone: bool, told: str
+) -> None:
+    said = for_trainer(advising(setting), alone=alone)
+    assert [advice.setting for advice in said.advice] == [told]
+
+
+def test_without_deepspeed_the_trainer_is_told_no_key_of_its_json() -> None:
+    assert for_trainer(advising("zero_optimization.overlap_comm"), alone=True).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "setting"),
+    [({"trainer": "huggingface"}, "dataloader_num_workers"), ({}, "DataLoader(num_workers=...)")],
+)
+def test_slow_input_of_a_trainer_is_told_with_its_argument(
+    told: dict[str, Any], setting: str
+) -> None:
+    run = run_of(steps(9, {"forward": 0.2, "backward": 0.2, "data": 0.4}), **told)
+    assert one(run, "data-bound").advice[0].setting == setting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from dsprof.hook.cpu import Limit
-from dsprof.hook.header import environment
+from dsprof.hook.header import environment, header_of
 
 
 def test_variables_that_are_set_threads_and_cores_are_told(
@@ -30,3 +31,16 @@ def test_variables_that_are_set_threads_and_cores_are_told(
     }
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
     assert "local_ranks" not in environment()
+
+
+def test_a_loop_of_hugging_face_s_trainer_is_told() -> None:
+    """Not one of a script that only loads it."""
+    loop: dict[str, object] = {
+        "__name__": "transformers.trainer",
+        "attach": partial(header_of, {}, ""),
+    }
+    exec("def train():\n    return attach(shares_launch=False)", loop)  # noqa: S102
+    train = loop["train"]
+    assert callable(train)
+    assert train()["config"]["trainer"] == "huggingface"
+    assert "trainer" not in header_of({}, "", shares_launch=False)["config"]
