@@ -39,7 +39,7 @@ def test_a_loop_of_hugging_face_s_trainer_is_told() -> None:
         "__name__": "transformers.trainer",
         "attach": partial(header_of, {}, ""),
     }
-    exec("def train():\n    return attach(shares_launch=False)", loop)  # noqa: S102
+    exec("def train():\n    return attach(shares_launch=False)", loop)
     train = loop["train"]
     assert callable(train)
     assert train()["config"]["trainer"] == "huggingface"
