@@ -95,6 +95,7 @@ _TRAINER: Final = {
     "bf16.enabled": Option("bf16", "true, instead of fp16"),
     "gradient_clipping": Option("max_grad_norm"),
     "train_micro_batch_size_per_gpu": Option("per_device_train_batch_size"),
+    "save interval": Option("save_steps"),
     "DataLoader(num_workers=...)": Option("dataloader_num_workers"),
     "DataLoader(persistent_workers=...)": Option("dataloader_persistent_workers"),
     "DataLoader(pin_memory=...)": Option("dataloader_pin_memory"),

@@ -187,6 +187,7 @@ def test_megatron_is_advised_its_own_option_of_workers_and_not_what_its_loaders_
     ("setting", "alone", "told"),
     [("train_micro_batch_size_per_gpu", False, "per_device_train_batch_size"),
      ("DataLoader(num_workers=...)", True, "dataloader_num_workers"),
+     ("save interval", False, "save_steps"),
      ("gradient_accumulation_steps", True, "gradient_accumulation_steps"),
      ("per_device_eval_batch_size", True, "per_device_eval_batch_size"),
      ("zero_optimization.overlap_comm", False, "zero_optimization.overlap_comm")],
