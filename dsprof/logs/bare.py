@@ -85,10 +85,10 @@ def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndar
     training = bars[source.total[bars] == values[np.argmax(counts)]]
     at = np.searchsorted(training, bare, side="right") - 1
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
-    if steps[0] <= 0:  # no bar before it, or one that had not moved yet
-        steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
     if (even := _as_epochs(steps, source.epoch[bare])) is not None:
         return even
+    if steps[0] <= 0:  # no bar before it, or one that had not moved yet
+        steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
     distinct = np.count_nonzero(np.diff(np.sort(known), prepend=0))
@@ -129,7 +129,7 @@ def _as_epochs(steps: np.ndarray, epochs: np.ndarray) -> np.ndarray | None:
     """
     turns = np.arange(1, len(steps) + 1)
     width = epochs[-1] / len(steps)
-    if len(steps) < _MANY or steps[0] <= 0 or not width > 2 * _SAME:
+    if len(steps) < _MANY or steps[0] < 0 or not width > 2 * _SAME:
         return None
     apart = max(1, round(float(steps[-1]) / len(steps)))
     told: np.ndarray = turns * apart

@@ -85,17 +85,20 @@ def test_a_record_may_stand_in_front_of_its_bar_as_the_epochs_tell() -> None:
     assert steps(drawn_late(10, first=10))[:4] == [10, 20, 30, 40]
 
 
-def logged_quicker_than_bars(epochs: list[float]) -> bytes:
+def logged_quicker_than_bars(epochs: list[float], first: int = 2) -> bytes:
     """Records of steps 2, 4, ..., 24: a loop that makes 20 steps a second redraws its bar for some
     of them only, and writes the position that it drew last behind the records of the others."""
-    drawn = (2, 2, 5, 8, 8, 12, 12, 15, 18, 18, 21, 24)
+    drawn = (first, 2, 5, 8, 8, 12, 12, 15, 18, 18, 21, 24)
     told = (b"{'loss': 1.5, 'epoch': %.4g}\n" % epoch for epoch in epochs)
     return b"".join(BAR % (n, n, n // 20) + line for n, line in zip(drawn, told, strict=True))
 
 
-def test_even_epochs_number_records_that_are_logged_quicker_than_bars_are_redrawn() -> None:
+@pytest.mark.parametrize("first", [0, 2])
+def test_even_epochs_number_records_that_are_logged_quicker_than_bars_are_redrawn(
+    first: int,
+) -> None:
     even = [0.04 * turn for turn in range(1, 13)]
-    assert steps(logged_quicker_than_bars(even)) == list(range(2, 25, 2))
+    assert steps(logged_quicker_than_bars(even, first)) == list(range(2, 25, 2))
 
 
 def test_uneven_epochs_leave_such_records_to_their_bars() -> None:
