@@ -184,13 +184,13 @@ def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     """Larger buckets for `operation`, if a bucket size governs it and is below DeepSpeed's default.
 
-    None governs what a recorded job gathers into lists.
+    None governs what the engine of a recorded job gathers into lists.
     """
-    if facts.exposure_is_known and operation == INTO_LISTS:
-        return ()
     if _are_of_the_script(facts, operation):
         why = "the script or its trainer makes them outside of forward, backward and update"
         return (Advice(f"these {operation} calls", "", "one for many values, or less often", why),)
+    if facts.exposure_is_known and operation == INTO_LISTS:
+        return ()
     if _are_logged_values(facts, operation):
         why = "each costs a barrier and a reduction, as with Lightning's log(sync_dist=True)"
         return (

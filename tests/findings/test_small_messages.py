@@ -224,9 +224,18 @@ def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stag
     run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=stage)
     found = one(run, "small-messages")
     assert found.seconds_per_step == pytest.approx(0.6)
-    assert not found.gain
-    assert not found.advice
+    assert [advice.setting for advice in found.advice] == ["these all_gather calls"]
+    assert found.gain
+    assert found.gain[0] == pytest.approx(0.6)
     assert why(run, "zero3-gather-stall")
+
+
+def test_no_bucket_is_advised_for_what_an_engine_gathers_into_lists() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "all_gather_in_step": 0.6}
+    each = [recorded("all_gather", step, 4096, 0.03, "step") for step in range(1, 11)]
+    found = one(run_of(steps(10, timed) + 20 * each, world_size=2, zero_stage=1), "small-messages")
+    assert not found.advice
+    assert not found.gain
 
 
 def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
