@@ -107,7 +107,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
                 _between(facts, price)
                 if few
                 else said_of_rhythm(distance, stretch, len(rows), compiled, begun=begun)
-            ),
+            )
+            + ("" if sure else " How often such steps come, so few do not tell."),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
             ranks=late.group if late else (),

@@ -47,6 +47,7 @@ def test_one_of_few_steps_that_takes_far_longer_than_any_other_sticks_out() -> N
     seconds[7] = 20.0
     found = alone(run_with(seconds), "step-spikes")
     assert found.title.startswith("1 of 12 steps sticks out and costs 6")
+    assert found.summary.endswith("How often such steps come, so few do not tell.")
     assert (found.severity, found.confidence) == (Severity.WARNING, "medium")
     assert found.steps == (8, 8)
     seconds[7] = 2.5
