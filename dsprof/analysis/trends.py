@@ -17,6 +17,7 @@ _SHORTEST = 5  # rows of a level; fewer are a spike
 _PENALTY = 6.0  # per change, times log(n) noise variances; 2 is the Bayesian criterion for one
 _CLIMBING = 5  # values that climb, each of them
 _QUARTER = 3  # values in the last quarter of those that climb as a whole
+_JUMP = 0.75  # of all that they rise by
 _COMPARED = 8  # values of which one may be an outlier
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
 REPEATS = 4  # the least number of rows that can show a period, or that there is none
@@ -53,13 +54,18 @@ def climb(values: Floats) -> list[Level]:
 
     Levels of one value each, if there are five or more, each higher than the one before (1 in 120
     orders of five). Else half, a quarter and a quarter, if each of the last quarter, of three or
-    more, is above all of the first half (1 in 84 orders of twelve).
+    more, is above all of the first half (1 in 84 orders of twelve); or the two sides of one rise
+    between them that makes up most of it.
     """
     size, quarter = len(values), len(values) // 4
     if size >= _CLIMBING and np.all(np.diff(values) > 0):
         edges = [*range(size + 1)]
     elif quarter >= _QUARTER and values[-quarter:].min() > values[: size // 2].max():
-        edges = [0, size // 2, size - quarter, size]
+        half, last = size // 2, size - quarter
+        rises = np.diff(values[half - 1 : last + 1])
+        height = np.median(values[last:]) - np.median(values[:half])
+        is_jump = rises.max() >= _JUMP * height
+        edges = [0, half + int(rises.argmax()), size] if is_jump else [0, half, last, size]
     else:
         return []
     return _between(edges, values)

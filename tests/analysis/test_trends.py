@@ -65,11 +65,18 @@ def test_few_values_climb_if_each_or_the_last_quarter_of_them_is_higher_than_bef
     assert [level.median for level in climb(np.array(each))] == each
     assert climb(np.array(each[:4])) == []
     assert climb(np.array([1.0, 1.1, 1.1, 1.4, 2.0])) == []
-    whole = np.array([1.0, 1.2, 1.1, 1.0, 1.2, 1.1, 1.6, 1.5, 1.4, 1.3, 1.5, 1.4])
+    whole = np.array([1.0, 1.2, 1.1, 1.0, 1.2, 1.1, 1.3, 1.2, 1.3, 1.5, 1.5, 1.4])
     assert [(level.start, level.stop) for level in climb(whole)] == [(0, 6), (6, 9), (9, 12)]
     assert climb(whole[:11]) == []
-    whole[3] = 1.3
+    whole[3] = 1.4
     assert climb(whole) == []
+
+
+@pytest.mark.parametrize("at", [6, 7, 9])
+def test_few_values_that_jump_are_two_levels_and_climb_no_further(at: int) -> None:
+    values = np.array([1.0, 1.02, 0.99, 1.01, 0.98, 1.01, 1.02, 1.0, 0.99, 1.0, 0.98, 1.01])
+    values[at:] *= 2
+    assert [(level.start, level.stop) for level in climb(values)] == [(0, at), (at, 12)]
 
 
 def test_spikes_are_the_rows_that_stick_out() -> None:

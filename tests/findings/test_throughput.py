@@ -450,6 +450,15 @@ def test_what_climbs_little_by_little_is_not_said_to_start_at_one_step() -> None
     assert "start at one step and stay" in jumped.advice[0].why
 
 
+def test_a_few_steps_that_jump_do_not_climb_little_by_little() -> None:
+    seconds = noisy(14, seed=4, spread=0.02)
+    seconds[7:] *= 2
+    found = alone(run_with(seconds), "slowdown")
+    assert found.title.startswith("From step 8 on, a step takes ")
+    assert "up to" not in found.title
+    assert "little by little" not in found.summary
+
+
 @pytest.mark.parametrize(("accelerator", "whose"), [("cpu", "CPU"), ("cuda", "GPU")])
 def test_the_clocks_to_look_at_are_those_of_what_computes(accelerator: str, whose: str) -> None:
     seconds = noisy(200, seed=4, spread=0.02)
