@@ -54,6 +54,8 @@ def said_of_rhythm(
     if compiled:
         return f" In {compiled:,} of these {many:,} torch.compile compiles."
     if begun:
+        if many == 1:
+            return " It is one of the first: the longer the run, the less of it that costs."
         return " They are the first ones: the longer the run, the less of it they cost."
     if stretch:
         return f" They lie together, {stretch}: look for what lasted that long."

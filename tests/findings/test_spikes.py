@@ -150,6 +150,12 @@ def test_a_few_first_steps_that_warm_up_are_a_note(slow: tuple[int, ...], is_not
     assert (found.advice[0].setting == "what only the first steps do") is is_note
 
 
+def test_a_single_first_step_that_warms_up_is_told_as_one() -> None:
+    summary = alone(run_with(np.array([1.0, 4.0, *[1.0] * 10])), "step-spikes").summary
+    assert "It is one of the first: the longer the run, the less of it that costs." in summary
+    assert "They" not in summary
+
+
 def test_first_steps_that_warm_up_hide_no_interval_of_the_others() -> None:
     seconds = np.ones(41)
     seconds[:3] = 2.0  # steps 1 to 3, the first of which is left out
