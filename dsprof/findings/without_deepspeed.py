@@ -19,7 +19,7 @@ class Option(NamedTuple):
 
 
 _OPTIONS: Final = {
-    "bf16.enabled": Option("--bf16", "instead of --fp16"),
+    "bf16.enabled": Option("--bf16", "on, without --fp16"),
     "fp16.initial_scale_power": Option("--initial-loss-scale", "lower"),
     "gradient_clipping": Option("--clip-grad"),
     "train_micro_batch_size_per_gpu": Option(
@@ -56,7 +56,7 @@ _IN_A_PIPELINE: Final = {
 
 #: Of a trainer whose settings are not known by name.
 _IN_WORDS: Final = {
-    "bf16.enabled": Option("bf16", "instead of fp16"),
+    "bf16.enabled": Option("bf16", "on, without fp16"),
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
     "gradient_clipping": Option("gradient clipping"),
     "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
@@ -92,7 +92,7 @@ _NEMO: Final = {
 #: Arguments of Hugging Face's Trainer. With DeepSpeed they fill what its JSON leaves to "auto", and
 #: must agree with the rest; what the JSON alone sets keeps its name.
 _TRAINER: Final = {
-    "bf16.enabled": Option("bf16", "true, instead of fp16"),
+    "bf16.enabled": Option("bf16", "true, without fp16"),
     "gradient_clipping": Option("max_grad_norm"),
     "train_micro_batch_size_per_gpu": Option("per_device_train_batch_size"),
     "save interval": Option("save_steps"),
@@ -132,7 +132,17 @@ def for_trainer(found: Finding, *, alone: bool) -> Finding:
     without keys of a DeepSpeed that does not train the model."""
     if alone:
         return _by(_TRAINER_ALONE, found)
-    return replace(found, advice=tuple(_named(one, _TRAINER) for one in found.advice))
+    return replace(found, advice=tuple(map(_as_argument, found.advice)))
+
+
+def _as_argument(advice: Advice) -> Advice:
+    """What DeepSpeed's JSON lacks may be set by an argument all the same; but without "auto" there
+    no argument makes DeepSpeed clip."""
+    if advice.setting not in _TRAINER or not advice.now.startswith("unset"):
+        return _named(advice, _TRAINER)
+    if advice.setting == "gradient_clipping":
+        return advice
+    return _named(advice._replace(now=""), _TRAINER)
 
 
 def for_others(found: Finding) -> Finding:

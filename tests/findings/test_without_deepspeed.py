@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +200,29 @@ def test_users_of_hugging_face_s_trainer_are_told_its_arguments(
 ) -> None:
     said = for_trainer(advising(setting), alone=alone)
     assert [advice.setting for advice in said.advice] == [told]
+
+
+@pytest.mark.parametrize(
+    ("key", "now", "told"),
+    [
+        ("gradient_clipping", "unset", ("gradient_clipping", "unset")),
+        ("gradient_clipping", "5.0", ("max_grad_norm", "5.0")),
+        ("bf16.enabled", "unset (false)", ("bf16", "")),
+        ("zero_optimization.stage", "unset (0)", ("zero_optimization.stage", "unset (0)")),
+    ],
+)
+def test_what_the_json_lacks_is_not_told_as_unset_of_an_argument(
+    key: str, now: str, told: tuple[str, str]
+) -> None:
+    said = replace(advising(key), advice=(Advice(key, now, "1.0", "why"),))
+    [advice] = for_trainer(said, alone=False).advice
+    assert (advice.setting, advice.now) == told
+
+
+@pytest.mark.parametrize("by", [for_megatron, for_others, partial(for_trainer, alone=True)])
+def test_a_job_in_fp32_is_not_told_that_it_has_fp16(by: Callable[[Finding], Finding]) -> None:
+    [advice] = by(advising("bf16.enabled")).advice
+    assert "instead" not in advice.to
 
 
 def test_without_deepspeed_the_trainer_is_told_no_key_of_its_json() -> None:
