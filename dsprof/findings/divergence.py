@@ -81,11 +81,13 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
 
 
 def _was_as_high(facts: Facts, rows: pd.DataFrame, start: int) -> bool:
-    """Whether a mean over the epoch, printed before, is above what the loss rose to: others were as
-    high, as where a loss is a sum over samples that come in order of their length."""
+    """Whether a mean over the epoch, printed before, is above what the loss rose to, and above any
+    that was printed by then: others were as high, as where a loss is a sum over samples that come
+    in order of their length. A mean of the first ones alone is high in any training."""
     means = within(rows.iloc[:start], facts.run.told, "segment", "engine", "step")
     means = means[means["name"] == "epoch_loss"]
-    return bool((means["value"] > rows["loss"].iloc[start:].min()).any())
+    least = max(rows["loss"].iloc[start:].min(), rows["loss"].iloc[:start].max())
+    return bool((means["value"] > least).any())
 
 
 def _losses(facts: Facts) -> pd.DataFrame:

@@ -50,6 +50,14 @@ def test_a_loss_that_rises_to_less_than_its_epochs_mean_so_far_was_as_high_befor
     assert one(run_of([*rows, metric("epoch_loss", 9, 36.9)]), RULE), "as high only since it rose"
 
 
+def test_a_loss_that_falls_back_to_where_it_began_diverged_though_the_first_mean_is_as_high() -> (
+    None
+):
+    losses = [7.0, 6.0, 5.0, 4.0, 3.0, *[2.0] * 60, *[6.9] * 12]
+    rows = [metric("loss", step, loss) for step, loss in enumerate(losses, 1)]
+    assert one(run_of([*rows, metric("epoch_loss", 1, 7.0)]), RULE)
+
+
 def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
     found = one(printed([12.52, 12.52, 40.75, 39.0]), RULE)
     assert found.severity is Severity.WARNING
