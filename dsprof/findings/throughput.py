@@ -167,7 +167,8 @@ def _like_a_sum(facts: Facts, seconds: Floats) -> str:
         return ""
     return (
         f" Each is longer than the one before by about the same, {format_seconds(rises.mean())}: "
-        "so grows a timer that is never reset, too. Time stamps on the lines would tell."
+        "so grows a timer that is never reset, too. Time stamps on the lines would tell; hence "
+        "low confidence."
     )
 
 
@@ -201,6 +202,7 @@ def _found(
     flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < rise.stop))
     late = _late(facts, steps, rise)
     seconds = steps["seconds"].to_numpy(dtype=float)
+    alike = _like_a_sum(facts, seconds)
     return Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
@@ -221,8 +223,7 @@ def _found(
         + work
         + flushed
         + _comes_and_goes(steps, again)
-        + _like_a_sum(facts, seconds)
-        + ("" if rise.is_clear else _SHORT),
+        + (alike or ("" if rise.is_clear else _SHORT)),
         share=cost / max(float(seconds.mean()), facts.average or 0.0),
         seconds_per_step=cost,
         ranks=late.group if late else (),
@@ -236,7 +237,7 @@ def _found(
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),
         gain=(0.0, cost),
-        confidence="high" if rise.is_clear else "medium",
+        confidence="low" if alike else "high" if rise.is_clear else "medium",
     )
 
 

@@ -330,7 +330,7 @@ def test_few_steps_each_longer_than_the_one_before_are_a_slowdown() -> None:
     found = alone(run_with(CLIMB), "slowdown")
     assert found.title == "From step 3 on, a step takes up to 350 % longer"
     assert found.severity is Severity.CRITICAL
-    assert found.confidence == "medium"
+    assert found.confidence == "low"
     assert found.seconds_per_step == pytest.approx((CLIMB[1:] - 84.6).mean(), rel=0.01)
     assert "keeps from step to step" in found.advice[0].setting
 
@@ -371,9 +371,13 @@ def test_few_steps_that_end_hardly_longer_or_in_no_order_are_too_few_to_judge() 
 
 def test_steps_that_grow_by_the_same_each_time_may_be_those_of_a_timer_never_reset() -> None:
     may_be = "by about the same, 59.3 s: so grows a timer that is never reset, too."
-    assert may_be in alone(run_with(CLIMB), "slowdown").summary
+    found = alone(run_with(CLIMB), "slowdown")
+    assert may_be in found.summary
+    assert found.summary.endswith("hence low confidence.")
+    assert "medium" not in found.summary
     doubling = alone(run_with(2.0 ** np.arange(7)), "slowdown")
     assert "never reset" not in doubling.summary
+    assert (found.confidence, doubling.confidence) == ("low", "medium")
 
 
 def test_a_step_that_sticks_out_of_the_slow_ones_is_not_in_what_they_cost() -> None:
