@@ -71,6 +71,8 @@ class Given:
         if self.loss is not None:
             return Loss(self.loss, self.is_part)
         if start is not None and self._scaled() is start:
+            if self._in_composer:
+                return Loss(unscaled, is_part=True)
             return Loss(unscaled, None, self._divisor)
         if self._in_composer and start is not None:
             return Loss(start, is_part=True)

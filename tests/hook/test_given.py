@@ -43,11 +43,12 @@ def test_a_loss_that_the_loop_divided_by_its_micro_batches_is_told_whole(tmp_pat
     assert told == (pytest.approx(means) if result["tells"] else [])
 
 
+@pytest.mark.parametrize("way", ["composer", "composer in fp16"])
 def test_parts_of_a_loss_that_composer_makes_of_its_micro_batches_are_added_up(
-    tmp_path: Path,
+    tmp_path: Path, way: str
 ) -> None:
-    (result,) = run_each("scaled", tmp_path, {"composer": 1}, "torch")["composer"]
+    (result,) = run_each("scaled", tmp_path, {way: 1}, "torch")[way]
     assert result["watched"] == result["plain"]
-    (rank,) = folder(tmp_path / "composer" / "run")
+    (rank,) = folder(tmp_path / way / "run")
     losses = [float.fromhex(one) for one in result["watched"]]
     assert list(rank.metric("loss").values()) == pytest.approx(losses)

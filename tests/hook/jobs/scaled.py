@@ -91,12 +91,13 @@ class Trainer:
 
     def __init__(self) -> None:
         self.net = job.model()
+        self.scaler = torch.amp.GradScaler("cpu", enabled=sys.argv[2] == "composer in fp16")
 
     def _train_microbatch(self, examples: torch.Tensor, part: float) -> float:
         loss = self.net(examples).square().mean()
         told: float = loss.item() * part
         loss.mul_(part)
-        loss.backward()
+        self.scaler.scale(loss).backward()
         return told
 
 
@@ -113,7 +114,8 @@ def compose(*, watched: bool) -> list[str]:
             whole = batch(step)
             micros = ((whole[:6], 0.75), (whole[6:], 0.25))
             losses.append(math.fsum(trainer._train_microbatch(*one) for one in micros).hex())
-            optimizer.step()
+            trainer.scaler.step(optimizer)
+            trainer.scaler.update()
             optimizer.zero_grad()
     return losses
 
@@ -121,7 +123,8 @@ def compose(*, watched: bool) -> list[str]:
 def main() -> None:
     if not hasattr(torch.amp, "GradScaler"):
         return job.finish({"cannot": "before PyTorch 2.3 gradient scalers need a GPU"})
-    ways = dict.fromkeys(("overflows", "held", "by layers"), overflow) | {"composer": compose}
+    ways = dict.fromkeys(("overflows", "held", "by layers"), overflow)
+    ways |= dict.fromkeys(("composer", "composer in fp16"), compose)
     way = ways.get(sys.argv[2], train)
     result = {"plain": way(watched=False), "watched": way(watched=True)}
     tells = hasattr(torch._C._autograd.SavedTensor, "data")  # by what a loss was divided
