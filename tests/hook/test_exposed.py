@@ -75,12 +75,12 @@ def test_time_blocked_is_what_a_profiler_sees_of_the_same_steps(
 @pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("job", ["ddp", "zero-1"])
 def test_large_gradients_and_a_small_batch_are_bound_by_communication(out: Path, job: str) -> None:
-    """Where ranks wait for a core most of the time, that is what they are bound by."""
-    found = dsprof.load(str(out / job)).findings
-    busy = next((one for one in found if one.rule == "cpu-contention"), None)
-    if busy is not None and busy.severity is Severity.CRITICAL:
+    """Unless ranks wait for a core so long that nothing else is told."""
+    found = {one.rule: one for one in dsprof.load(str(out / job)).findings}
+    busy = found.get("cpu-contention")
+    if "communication-bound" not in found and busy and busy.severity is Severity.CRITICAL:
         pytest.skip(f"too busy a machine: {busy.title}")
-    assert "communication-bound" in [finding.rule for finding in found]
+    assert "communication-bound" in found
 
 
 @pytest.mark.usefixtures("results")
