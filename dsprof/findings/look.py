@@ -28,15 +28,12 @@ _GREW: Final = {
     ),
 }
 
-
 #: What to look at first if nothing tells what holds a rise that came little by little.
-LITTLE_BY_LITTLE: Final = (
-    Advice(
-        "samples, and what the script keeps from step to step (losses, hooks)",
-        "",
-        "look whether they grew, and the host's memory with them",
-        "time that rises little by little is often that of something that grows",
-    ),
+LITTLE_BY_LITTLE: Final = Advice(
+    "samples, and what the script keeps from step to step (losses, hooks)",
+    "",
+    "look whether they grew, and the host's memory with them",
+    "time that rises little by little is often that of something that grows",
 )
 
 

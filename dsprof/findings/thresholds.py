@@ -174,7 +174,7 @@ SLOWDOWN_BEGUN: Final = 0.10
 SLOWDOWN_RECOVERED: Final = 0.50
 #: Times the least of their rises, up to which all are alike, as those of a timer never reset.
 RISES_ALIKE: Final = 1.25
-#: So many times what a step took before is told of the last ones, however few are timed.
+#: So many times what others took is told of the last steps, or of one, however few are timed.
 MUCH_SLOWER: Final = 3.0
 
 #: Seconds of waiting for a process that DeepSpeed's launcher ends: up to the first it was dead

@@ -233,7 +233,7 @@ def _found(
         advice=less_memory(facts)
         if flushed
         else (
-            *(() if late else own_work(steps, before, after) or LITTLE_BY_LITTLE[: int(climbs)]),
+            *(() if late else own_work(steps, before, after) or (LITTLE_BY_LITTLE,) * climbs),
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),
         gain=(0.0, cost),
