@@ -68,6 +68,7 @@ class Kinds:
     over: np.ndarray  # shows that a training is over
     left_out: np.ndarray  # stands for lines that somebody left out
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
+    width: np.ndarray  # its times are means over at most so many steps; 0 if over any number
 
     def real(self, step: np.ndarray) -> np.ndarray:
         """Which records mark a step that was made, given the step of each mark. Some loops count
@@ -95,6 +96,8 @@ class Kinds:
             mask: np.ndarray = table.take(number)
             return mask
 
+        widths = np.array([one.window for one in patterns] or [0], np.int64)
+
         def per_flavour(test: Callable[[TimerFlavour], bool]) -> np.ndarray:
             table = np.array([*(test(t) for t in flavours), False], bool)
             mask: np.ndarray = table.take(which)
@@ -107,8 +110,10 @@ class Kinds:
         turn = turn & own if (turn & own).any() else turn  # what follows a turn marks it else
         own |= turn
         sums = np.zeros(len(flavour), np.int8)
-        sums[own & per_pattern(lambda p: p.alone)] = 1
-        sums[per_flavour(lambda t: t.sums in ("step", "mean"))] = 1
+        alone = per_pattern(lambda p: p.alone)
+        sums[own & alone] = 1
+        sums[per_flavour(lambda t: t.sums == "step")] = 1
+        sums[per_flavour(lambda t: t.sums == "mean") & (alone | ~own)] = 1
         sums[per_flavour(lambda t: t.sums == "window")] = 2
         end = per_flavour(lambda t: t.place == "end" and t.sums != "once")
         behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
@@ -150,6 +155,7 @@ class Kinds:
             over=per_pattern(is_summary),
             left_out=per_pattern(lambda p: any(row.name == "left_out" for row in p.rows)),
             sums=sums,
+            width=widths.take(number),
         )
 
 

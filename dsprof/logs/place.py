@@ -153,6 +153,8 @@ def _place_launch(  # noqa: PLR0917  # parallel
         _take_lost(after, source.pattern, real, placed)
     placed.steps[those(launch, kinds.sums[launch] == 1)] = 1
     _take_windows(those(launch, kinds.sums[launch] == 2), real, placed)
+    short = those(launch, kinds.width[launch] > 0)
+    placed.steps[short] = np.minimum(placed.steps[short], kinds.width[short])
 
 
 def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:

@@ -54,6 +54,31 @@ def test_a_loop_that_times_waiting_for_data_alone_leaves_the_rest_of_a_step_unkn
     assert run.repairs.empty
 
 
+MMCV = (
+    "2023-03-04 10:11:12,001 - mmdet - INFO - Epoch [1][{turn}/7330]\tlr: 1.0e-02, eta: 4:44:04, "
+    "time: 0.500, data_time: 0.031, memory: 6836, loss: 0.4606\n"
+)
+TIMM = (
+    "Train: 0 [{turn:4d}/5004 (  2%)]  Loss: 6.94 (6.94)  Time: 0.500s, 512.00/s  "
+    "(0.500s, 512.00/s)  LR: 1.000e-05  Data: 0.031 (0.031)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "covers"),
+    [(MMCV, 50), (MMENGINE.replace("/40]", "/7330]"), 10), (LOGGER, 20), (TIMM, 1)],
+    ids=["means since the line before", "means of 10", "means of 20", "the turn of the line alone"],
+)
+def test_a_line_s_times_stand_for_as_many_turns_as_they_are_means_of(
+    line: str, covers: int
+) -> None:
+    turns = range(50, 300, 50)
+    steps = run_of_text(*(line.format(epoch=1, turn=t, data=0.031) for t in turns)).steps
+    assert len(steps) == 5
+    assert steps["covers"].eq(covers).all()
+    assert steps["data"].eq(0.031).all()
+
+
 def test_a_loop_s_lines_of_an_evaluation_are_no_steps() -> None:
     text = LOGGER.format(epoch=0, turn=20, data=0.125)
     text += "Test:  [ 0/50]  eta: 0:00:05  loss: 2.0 (2.0)  time: 0.1008  data: 0.0042\n"

@@ -46,7 +46,7 @@ def _covered(step: Codes, width: int) -> Codes:
     told = np.unique(step)
     apart = int(np.median(np.diff(told))) if len(told) > 1 else width
     if apart >= width:
-        return np.ones(len(step), np.int64)
+        return np.full(len(step), width)
     begin = max(told[0] - apart, 0)  # no step lies before the first
     window = (told - begin - 1) // width
     ends = told[np.append(window[1:] != window[:-1], [True])]
