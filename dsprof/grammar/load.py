@@ -117,6 +117,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         about=table.pop("about", ""),
         needles=needles,
         early=frozenset(early),
+        beside=str(table.pop("beside", "")).encode(),
         lead=_regex(f"(?:{lead})\\Z") if lead else None,
         regex=_regex(table.pop("regex", None)),
         place=place,

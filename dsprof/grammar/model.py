@@ -95,6 +95,7 @@ class Pattern:
     about: str
     needles: tuple[bytes, ...]
     early: frozenset[bytes]  # those of them that count at the beginning of a source alone
+    beside: bytes  # what its line holds as well, behind where the needle begins; empty: anything
     lead: Regex | None  # what may stand right before the needle
     regex: Regex | None  # None: the needle is all there is to match
     place: str

@@ -14,6 +14,7 @@ from dsprof.logs.records import shape_of_record
 
 #: Bytes of a source that are its beginning: a paste or a tail may begin in the middle of a record.
 _EARLY: Final = 64 << 10
+_NEWLINE: Final = ord("\n")
 _NONE: Final = -1  # the late double of a needle that is early for all of its patterns
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
@@ -46,6 +47,7 @@ class Search:
         self._find = finder(tuple(needles))
         self.longest = max(map(len, needles), default=0)
         self.of_needle = _candidates(patterns, needles)
+        self._beside = _beside(patterns, self.of_needle)
         self.early = [
             _early(patterns, some, needle)
             for some, needle in zip(self.of_needle, needles, strict=True)
@@ -75,6 +77,8 @@ class Search:
         `offset` is that of the text in its source, None if that begins elsewhere.
         """
         found = self._find(text)
+        for literal, asking in self._beside:
+            found = _with_beside(found, asking, literal, text)
         room = 0 if offset is None else _EARLY - offset
         if len(text) <= room:
             return found
@@ -113,6 +117,29 @@ def _early(
         for p, _ in candidates
         if all(own in patterns[p].early for own in patterns[p].needles if own.startswith(needle))
     )
+
+
+def _beside(
+    patterns: tuple[Pattern, ...], of_needle: list[list[Candidate]]
+) -> list[tuple[bytes, np.ndarray]]:
+    """Literals, and for each a mask of the needles at which no record begins without it."""
+    asked = [{patterns[p].beside for p, _ in some} for some in of_needle]
+    literals = sorted({one for some in asked for one in some if one})
+    return [(one, np.array([some == {one} for some in asked])) for one in literals]
+
+
+def _with_beside(found: np.ndarray, asking: np.ndarray, literal: bytes, text: bytes) -> np.ndarray:
+    """The hits without those of the asking needles behind which their line lacks the literal."""
+    mine = np.flatnonzero(asking[found[0]])
+    if not len(mine):
+        return found
+    begins = found[1, mine]
+    places = np.array([one.start() for one in re.finditer(re.escape(literal), text)], np.int64)
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)
+    lines = np.searchsorted(ends, begins)
+    nearest = np.append(places, len(text))[np.searchsorted(places, begins)]
+    lacking = (nearest == len(text)) | (np.searchsorted(ends, nearest) != lines)
+    return np.delete(found, mine[lacking], axis=1)
 
 
 def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[list[Candidate]]:
