@@ -38,7 +38,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _MOST_DIGITS: Final = 12  # before the point, as above
 _OF_ADDRESS: Final = 3  # between the points of an address, as above
 _WHOLE: Final = 4 << 20  # bytes of a source looked at line by line; then a sample
-_EVERY: Final = 512  # of the pieces behind that
+_EVERY: Final = 128  # of the pieces behind that
 _KEPT_SHAPES: Final = 2000
 _HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 
@@ -47,7 +47,7 @@ _HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 class Unread:
     """Lines that look like metrics and that no pattern read.
 
-    The first 4 MiB of a source are looked at whole, then one piece in 512: a sample
+    The first 4 MiB of a source are looked at whole, then one piece in 128: a sample
     (`sampled`), whose counts are not those of the whole.
     """
 

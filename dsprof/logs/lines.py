@@ -8,7 +8,8 @@ from typing import Final
 #: A line longer than this is read in pieces, which stay in the second-level cache, so that
 #: memory stays bounded.
 LONGEST_LINE: Final = 1 << 18
-_PORTION: Final = 1 << 18  # of one read: it stays in the second-level cache, too
+#: Bytes of one read: the hits of so many are cheap to read together.
+PORTION: Final = 1 << 20
 
 
 class Lines:
@@ -61,5 +62,5 @@ def portions(read: object) -> Iterator[bytes]:
     pipe holds need not wait for more.
     """
     call = getattr(read, "read1", None) or read.read  # type: ignore[attr-defined]
-    while data := call(_PORTION):
+    while data := call(PORTION):
         yield data

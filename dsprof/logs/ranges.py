@@ -14,11 +14,11 @@ from typing import BinaryIO, Final
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bars import LOOK_BACK
+from dsprof.logs.lines import PORTION
 from dsprof.logs.scan import Scanner
 
 _SIZE: Final = 8 << 20  # of a range: much more than its overhead, much less than a file
 _MOST: Final = 256  # ranges of a file
-_PORTION: Final = 1 << 18
 _FOLLOWED: Final = 4 << 20  # behind a range, for the sake of blocks that it opened
 
 
@@ -49,10 +49,10 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
                 pass
             scanner.begins = False
             scanner.look_at(_before(file, file.tell()))
-            scanner.unread.skip(part.start, part.start // _PORTION)
+            scanner.unread.skip(part.start, part.start // PORTION)
         position = file.tell()
         while position < part.end:
-            data = file.read(min(_PORTION, part.end - position))
+            data = file.read(min(PORTION, part.end - position))
             if not data:
                 break
             scanner.feed(data)
@@ -78,7 +78,7 @@ def _before(file: BinaryIO, start: int) -> bytes:
 
 def _line_in_parts(file: BinaryIO) -> Iterator[bytes]:
     """One line, however long, in bounded memory."""
-    while part := file.readline(_PORTION):
+    while part := file.readline(PORTION):
         yield part
         if part.endswith(b"\n"):
             return
