@@ -33,6 +33,7 @@ TAIL: Final = 2 << 20  # of a log: read at once
 _LEAST: Final = 64 << 10  # of a recording, however many there are
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
 _AT_FIRST: Final = 0.25  # seconds of reading before the first picture
+_OF_PASTS: Final = 0.25  # of the time for reading: what was before is read on, however much is new
 _AHEAD: Final = 1_000  # launches that a log's past may hold: all others are counted from here
 
 
@@ -84,7 +85,7 @@ class Feed:
         new = self._read_recordings(until)
         for name, log in self.logs.items():
             new |= self._read_log(name, log, until)
-        new |= self._read_pasts(until)
+        new |= self._read_pasts(max(until, time.monotonic() + seconds * _OF_PASTS))
         if new and len(self.logs) > 1:
             self._leave_others()
         now = time.time()

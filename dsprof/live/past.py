@@ -13,12 +13,13 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
 from dsprof.live.log import LogFollower, last_of
 from dsprof.live.streams import Part
 from dsprof.recording import Recording
-from dsprof.recording.layout import ROW, SUFFIX, part_of, stem_of
-from dsprof.recording.stream import Portion
+from dsprof.recording.layout import JSON, ROW, SUFFIX, header_size, part_of, stem_of
+from dsprof.recording.stream import Portion, end_of_rows
 
 SLICE: Final = 2 << 20  # bytes read at once
 _COUNTED: Final = 8 << 20
@@ -136,7 +137,7 @@ class RecordingPast:
 
 
 class PartFile(NamedTuple):
-    """One of the files of a recording."""
+    """One of the files of a recording; `size` is in bytes, without room for rows to come."""
 
     part: int
     file: Path
@@ -163,7 +164,15 @@ def parts_under(name: str) -> dict[str, Parts]:
                 )
     for parts in found.values():
         parts.sort()
+        parts[-1] = parts[-1]._replace(size=_written(parts[-1]))
     return found
+
+
+def _written(part: PartFile) -> int:
+    """Bytes of a file that grows, up to the end of its rows."""
+    with suppress(OSError, DsprofError), part.file.open("rb") as stream:
+        return end_of_rows(stream.fileno(), header_size(stream.read(JSON), str(part.file)))
+    return part.size
 
 
 def end_of(recording: Recording, parts: Parts, most: int) -> RecordingPast | None:

@@ -78,7 +78,8 @@ class Stream:
         self._rows_at = self._offset = 0
 
     def read(self) -> Iterator[Portion]:
-        """New rows, in portions. A truncated row is left until it is complete.
+        """New rows, in portions, up to where they ended when the last one was read: what comes
+        meanwhile is left, so that a fast writer keeps nobody. A truncated row is left, too.
 
         Raises:
             DsprofError: a file can no longer be read, as where a server has lost it.
@@ -94,10 +95,12 @@ class Stream:
                 yield from self._kept()
                 continue
             over = self._is_over()  # checked first: if so, nothing is added to this part any more
-            while rows := self._whole_rows():
+            rows = self._whole_rows()
+            while rows:
                 first = self.row
                 self._offset += len(rows)
                 yield Portion(self._path, first, rows, kept=False)
+                rows = self._whole_rows() if over or len(rows) >= PORTION else b""
             if not over:
                 return
             self.close()

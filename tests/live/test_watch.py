@@ -604,6 +604,39 @@ def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     assert watch.run().steps["seconds"].tolist() == whole.run().steps["seconds"].tolist()
 
 
+def test_the_room_at_the_end_of_short_recordings_is_no_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some hundred ranks there is more room than rows."""
+    Job(tmp_path, 2).run(5)
+    monkeypatch.setattr(feed, "LARGE", 100_000)
+    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    watch = Watch([str(tmp_path)])
+    watch.read()
+    assert watch.feed._pasts == {}
+
+
+def test_the_past_is_read_although_what_is_new_takes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path, 2).run(200)
+    monkeypatch.setattr(feed, "LARGE", 40_000)
+    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    watch = Watch([str(tmp_path)])
+    watch.read(0.0)
+    assert watch.feed.behind
+    read_new = watch.feed._read_recordings
+
+    def slowly(until: float) -> bool:
+        time.sleep(max(0.0, until - time.monotonic()) + 0.01)
+        return read_new(until)
+
+    monkeypatch.setattr(watch.feed, "_read_recordings", slowly)
+    for _ in range(20):
+        watch.read(0.1)
+    assert not watch.feed.behind
+
+
 def open_files(folder: Path) -> list[str]:
     """Names of the files in a folder that this process has open to read, one a descriptor."""
     held = [fd.resolve() for fd in Path("/proc/self/fd").iterdir()]

@@ -144,6 +144,20 @@ def test_a_follower_sees_every_span_although_the_ring_turns(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == PARTS + 1
 
 
+def test_a_follower_is_not_kept_by_a_writer_as_fast_as_itself(tmp_path: Path) -> None:
+    """What is written while it reads is of its next look: else that would never come."""
+    writer = Writer.create(tmp_path, header())
+    recording = Recording(writer.path)
+    write_steps(writer, 1, 1)
+    looks = 0
+    for looks, _ in enumerate(recording.portions(), 1):
+        write_steps(writer, looks + 1, looks + 1)
+        assert looks < 10
+    assert looks == 1
+    (rest,) = recording.portions()
+    assert rest.kinds.count(RowKind.STEP) == 1
+
+
 def test_a_follower_that_slept_through_the_ring_still_sees_every_step(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header(), keep_bytes=KEEP)
     recordings = Recordings([tmp_path])
