@@ -34,7 +34,7 @@ from dsprof.findings.failures.ends import (
 )
 from dsprof.findings.failures.heartbeats import OF_NAMED, named_by_heartbeats
 from dsprof.findings.failures.lingering import at_exit, said_if_over
-from dsprof.findings.failures.mismatched import ALIKE, mismatch
+from dsprof.findings.failures.mismatched import ALIKE, mismatch, out_of_turn
 from dsprof.findings.failures.overdue import dumped, overdue, said_of_stacks
 from dsprof.findings.failures.saving import OF_SAVES, last_save, said_of_save
 from dsprof.findings.failures.timeouts import (
@@ -42,6 +42,7 @@ from dsprof.findings.failures.timeouts import (
     in_operation,
     layout_of_job,
     more_failed,
+    out_of_step,
     rank_behind,
     rank_missing,
     said_if_apart,
@@ -168,6 +169,9 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else rank_behind(facts, rows)
     waiting = _who_waited(rows)
+    if apart := out_of_step(facts, rows):
+        found = out_of_turn(row, apart, _more_of(facts, rows))
+        return replace(found, evidence=_lines(rows))
     if behind is None and all_in_one_call(facts, rows, waiting):
         return _all_waited(facts, row, rows)
     missing = rank_missing(facts, waiting) if behind is None and more_failed(facts, rows) else None

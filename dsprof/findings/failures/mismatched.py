@@ -13,9 +13,11 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.failures.absent import OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.stood import Stood, said_of_all, stood
+from dsprof.findings.failures.timeouts import OutOfStep
 from dsprof.findings.finding import Advice, Finding
 from dsprof.quotes import quoted
 from dsprof.run.exits import APART
+from dsprof.units import format_ranks, listed
 
 _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
@@ -54,6 +56,22 @@ def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
         advice=(OF_STACKS, *((SAVES,) if _saves_alone(launch) else ()), ALIKE),
         confidence="medium",
+    )
+
+
+def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: Advice) -> Finding:
+    """As the numbers of the calls show that timed out."""
+    who = listed([f"{format_ranks(ranks)} {name}" for name, ranks in told.ranks.items()])
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"Ranks called different collectives{when(row)}: {who}",
+        summary=f"Each waits in call {told.call:,} of the same process group until it times out. "
+        "One rank skipped a collective, or called an extra one, there or before, as where ranks "
+        "have unequally many batches.",
+        steps=step_span(row),
+        advice=(more, ALIKE),
+        confidence="high",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
@@ -17,6 +17,14 @@ from dsprof.run.progress import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
+_BETWEEN_TWO: Final = ("SEND", "RECV", "COALESCED", "BATCH_P2P")  #: not called by all of a group
+
+
+class OutOfStep(NamedTuple):
+    """Ranks by the operation that they called under this number."""
+
+    call: int
+    ranks: dict[str, tuple[int, ...]]
 
 
 def rank_behind(facts: Facts, rows: pd.DataFrame) -> int | None:
@@ -96,6 +104,32 @@ def said_if_apart(facts: Facts, rows: pd.DataFrame) -> str:
     odd = ranks[ranks.str.len() == 1]
     what = str(odd.index[0]).split(", Timeout")[0]
     return f"{said} Rank {int(odd.iloc[0][0])} alone waits in {what}."
+
+
+def out_of_step(facts: Facts, rows: pd.DataFrame) -> OutOfStep | None:
+    """Ranks that wait in different operations under one number of one process group: all of its
+    ranks make the same calls in the same order, but for messages between two of them."""
+    calls = _calls(facts, rows).dropna(subset=["rank", "count"])
+    operation = calls["text"].astype("str").str.extract(rf"{_OPERATION.pattern}.*{_WHOLE}")[0]
+    calls = calls.assign(operation=operation, group=calls["rank"].map(_groups(facts)))
+    calls = calls.dropna(subset=["operation", "group"])
+    calls = calls[~calls["operation"].isin(_BETWEEN_TWO)]
+    alone = calls.groupby("rank")["count"].transform("nunique") == 1
+    for _, told in calls[alone].groupby(["group", "count"], observed=True):
+        ranks = told.groupby("operation")["rank"].unique()
+        if len(ranks) > 1:
+            who = {str(name): tuple(int(rank) for rank in ranks[name]) for name in ranks.index}
+            return OutOfStep(int(told["count"].iloc[0]), who)
+    return None
+
+
+def _groups(facts: Facts) -> pd.Series[Any]:
+    """The process group of each rank whose watchdogs report on one alone."""
+    told = facts.run.told
+    mine = (told["segment"] == ended_launch(facts.run)) & (told["name"] == "last_enqueued_work")
+    told = told[mine.to_numpy(dtype=bool)].dropna(subset=["rank", "text"])
+    groups = told.astype({"text": "str"}).groupby("rank")["text"].agg(["nunique", "first"])
+    return groups.loc[groups["nunique"] == 1, "first"]
 
 
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.findings import findings_of
+from dsprof.findings import Finding, findings_of
 from dsprof.run import load
 from tests.findings.failures.test_hangs import WATCHDOG, watchdog
 from tests.findings.plants import WELL, alone, metric, problem, run_of, steps
@@ -175,3 +175,35 @@ def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -
     said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
     assert said in alone(run_of(rows), "hang").summary
     assert "alone waits in" not in alone(run_of(rows[1:]), "hang").summary
+
+
+OTHER = "OpType=BROADCAST, NumelIn=64, NumelOut=64, Timeout(ms)=600000"
+
+
+def apart(calls: dict[int, int], groups: dict[int, str]) -> Finding:
+    """Rank 2 broadcasts, the others reduce."""
+    rows = [*watchdog(0, 882), *watchdog(1, 882), *watchdog(2, 882)]
+    for row in rows:
+        rank = row["rank"]
+        if row["kind"] == "problem":
+            row["count"] = calls.get(rank, 880)
+            row["text"] = OTHER if rank == 2 else row["text"]
+        else:
+            row["text"] = groups.get(rank, "ID 0 PG GUID 0(default_pg)")
+    return alone(run_of([*steps(12, WELL), *rows]), "hang")
+
+
+def test_ranks_in_different_collectives_of_one_number_and_group_are_out_of_step() -> None:
+    found = apart({}, {})
+    assert found.title == (
+        "Ranks called different collectives after step 12: ranks 0 and 1 ALLREDUCE and rank 2 "
+        "BROADCAST"
+    )
+    assert "call 880 of the same process group" in found.summary
+    assert "skipped a collective, or called an extra one" in found.summary
+    assert found.confidence == "high"
+
+
+def test_numbers_of_two_groups_or_two_calls_do_not_show_ranks_out_of_step() -> None:
+    for found in (apart({2: 881}, {}), apart({}, {2: "ID 3 PG GUID 17"})):
+        assert "different collectives" not in found.title
