@@ -24,6 +24,7 @@ HEAD: Final = 1 << 16
 _NARROWEST, _WIDEST = 64, 512  # columns
 _MANY: Final = 8  # different cuts, where no blank shows them
 _FEWEST: Final = 3  # different cuts: text that people wrapped is repeated, too
+_REPEATED: Final = 6  # the same few cuts, of which one begins as no line does
 _SURE: Final = 2  # cuts through the key of a pair, whose value follows
 _NEAR: Final = 4  # columns: lines that end by themselves end there as often
 _LONGEST: Final = 1 << 14  # of a line that is made whole
@@ -41,6 +42,8 @@ _REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
 _INSIDE: Final = re.compile(
     rb"\d[\d.%,e]|[.,:=(\[|]\S|[A-Za-z_-][a-z_]|[A-Z][A-Z]|\S[|,:;=.)\]}]|\S | \S"
 )
+#: Nobody begins a line with these.
+_NO_BEGINNING: Final = re.compile(rb"[:;,)\]}]")
 
 Cut = tuple[bytes, bytes]  #: a line that was cut, and its rest
 
@@ -269,7 +272,7 @@ def _are_cuts(cuts: Sequence[Cut], wrap: Wrap) -> bool:
     """Whether these ends of lines and beginnings of those behind them belong together.
 
     Cuts at several places tell, or the same one through a number each time; a number alone may
-    be a line of its own.
+    be a line of its own. Two places do where many were cut, and a rest begins as no line does.
     """
     different = {
         (_DIGITS.sub(b"0", end)[-4:], _beginning(begin)): (end, begin) for end, begin in cuts
@@ -280,6 +283,8 @@ def _are_cuts(cuts: Sequence[Cut], wrap: Wrap) -> bool:
         end[-1:].isdigit() and begin[:1].isdigit() and not begin.isdigit() for end, begin in cuts
     )
     many = max(len(different), in_number) >= _FEWEST
+    torn = any(_NO_BEGINNING.match(begin) for _, begin in different.values())
+    many |= torn and len(different) > 1 and len(cuts) >= _REPEATED
     many &= any(not end.endswith(b" ") for end, _ in cuts)  # lines may all end with a blank
     return many and 3 * alike <= len(different) <= 2 * inside
 

@@ -216,6 +216,19 @@ def test_a_number_that_is_cut_at_one_place_each_time_tells_as_much_as_cuts_at_se
     assert wrap_of(plain) is None
 
 
+def test_many_cuts_at_two_places_tell_where_a_rest_begins_as_no_line_does() -> None:
+    """As torchrun's agent ends the other processes, in a copy of a terminal."""
+    ends = [
+        b"W0101 torch/elastic/api.py:897] Sending process 41%d2 closing signal SIGTERM" % i
+        for i in range(6)
+    ]
+    cut = ends[0].index(b"GTERM")
+    before = b"".join(folded(line, cut) + b"\n" for line in ends)
+    failed = b"E0101 api.py:869] failed (exitcode: -6) local_rank: 6 (pid".rjust(cut, b"/")
+    assert wrap_of(before + failed + b"\n: 4132) of binary: /usr/bin/python\n") is not None
+    assert wrap_of(before + failed + b"\nexit code 1\n") is None  # lines that people wrapped
+
+
 def test_two_cuts_through_keys_of_pairs_tell_that_few_lines_were_wrapped() -> None:
     one, two = (
         PFX + b"time (ms) | fwd: %d.25 | bwd: 9.50 | bwd_inner: 8.25 | step: 1.50" % n
