@@ -27,18 +27,20 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.recording.table import EVALUATION
 from dsprof.run.bars import evaluated, evaluations_told
+from dsprof.run.bars import of_training as bars_of_training
 from dsprof.run.table import of_kind, where
 from dsprof.units import format_seconds, format_share
 
 
 class Taken(NamedTuple):
     """What evaluations took: `among` what, and where that is steps, the seconds of each; else the
-    share of it."""
+    share of it, the `least` where the source may not show all of them."""
 
     rows: pd.DataFrame
     among: str
     cost: float | None = None
     share: float | None = None
+    least: bool = False
 
 
 @once
@@ -56,13 +58,14 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
         return []
+    least = "at least " * found.least
     many, cost, longest = len(found.rows), found.cost, largest(found.rows, "took")
     took, held = float(found.rows["took"].sum()), float(_behind(facts, facts.series).sum())
     return [
         Finding(
             rule="evaluation-stall",
             severity=severity,
-            title=f"Evaluating takes {format_share(share)} of the training time",
+            title=f"Evaluating takes {least}{format_share(share)} of the training time",
             summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(took)} "
             f"{found.among}{longest_of(found.rows, 'took')}"
             + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
@@ -96,7 +99,7 @@ def _taken(facts: Facts) -> Taken | str:
     if told.empty:
         return "no line tells how long an evaluation takes"
     if not facts.step_seconds:
-        of_all = _of_the_training(facts, told)
+        of_all = _of_the_training(facts, told) or _of_the_last_bar(facts, told)
         return of_all or "no step has a time to compare evaluating with"
     found = _by_the_bar(facts, told) if _timed_by(facts, "bar") else _beside_steps(facts, told)
     return found or "the evaluations are not known to lie between the steps that are timed"
@@ -316,6 +319,19 @@ def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
     took = float(rows["took"].sum())
     among = f"of the {format_seconds(seconds)} that the whole training took"
     return Taken(rows, among, share=took / seconds) if 0 < took < seconds else None
+
+
+def _of_the_last_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
+    """Of all the time that the last bar of the training counts, where no two of them time steps.
+    Evaluations that this source does not show come on top."""
+    last = bars_of_training(facts.run.told).tail(1)
+    elapsed, took = float(last["elapsed"].sum()), float(last["paused"].sum())
+    if not 0 < took < elapsed:
+        return None
+    row = last.iloc[0]
+    before = told["source"].astype("str").eq(str(row["source"])) & (told["record"] < row["record"])
+    among = f"of the {format_seconds(elapsed)} that the progress bar had counted"
+    return Taken(where(told, before), among, share=took / elapsed, least=True)
 
 
 def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:

@@ -172,6 +172,17 @@ def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
     assert cost(None, found.share, None) == "60 % of the time"
 
 
+def test_where_no_step_has_a_time_evaluations_are_set_beside_what_the_bar_counted() -> None:
+    bar = " 50%|██    | 105/210 [02:00<02:00,  1.10s/it]"
+    record = "{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    evaluation = "{'eval_loss': 1.5, 'eval_runtime': 45.0, 'epoch': 0.4}\n"
+    found = alone(run_of_text(evaluation + bar + record + evaluation), RULE)
+    assert found.title == "Evaluating takes at least 38 % of the training time"
+    assert found.summary.startswith("1 evaluation took 45.0 s of the 2 min 00 s that the progress")
+    assert found.seconds_per_step is None
+    assert why(run_of_text(bar + record + evaluation), RULE) is not None
+
+
 def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> None:
     run = run_of([*steps(20, WELL), metric("eval_runtime", None, 60.0)], world_size=2)
     assert "not known to lie between" in (why(run, RULE) or "")
