@@ -32,6 +32,7 @@ _BEGINNING: Final = 12  # bytes that tell how a line begins
 _SHORT: Final = 4  # bytes that tell nothing of it
 _DIGITS: Final = re.compile(rb"\d+")
 _STAMP: Final = re.compile(rb"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")  # with it a line begins
+_CLOCK: Final = re.compile(rb"\[?\d\d:\d\d:\d\d[\s.,\]]")  # and with it, where others do
 _VALUE: Final = re.compile(rb"[:=] [-+]?\d+(?:\.\d+)?(?:[\s,|]|$)")  # behind the end of its key
 _REST_OF_A_KEY: Final = re.compile(rb"[\w/-]*: [-+]?\d[\d.]*(?: \||\s*$)")
 _OPEN: Final = (b": ", b"= ")  # no line ends so: a value is to follow
@@ -97,8 +98,16 @@ class Wrap:
         return b"" if is_whole else self.blank
 
     def begins_anew(self, line: bytes) -> bool:
-        stamped = _STAMP.match(line) is not None
+        stamped = _STAMP.match(line) is not None or self._has_clock(line)
         return not line or stamped or _beginning(line) in self.beginnings
+
+    def _has_clock(self, line: bytes) -> bool:
+        """Whether a line begins with the time of day, as lines do there that go on with none."""
+        found = _CLOCK.match(line)
+        if found is None:
+            return False
+        clock = _DIGITS.sub(b"0", found[0])
+        return any(one.startswith(clock) for one in self.beginnings)
 
     def _is_long_word(self, line: bytes) -> bool:
         """Whether a line was cut within a word, having no blank."""

@@ -229,6 +229,16 @@ def test_many_cuts_at_two_places_tell_where_a_rest_begins_as_no_line_does() -> N
     assert wrap_of(before + failed + b"\nexit code 1\n") is None  # lines that people wrapped
 
 
+def test_a_line_behind_one_of_the_width_begins_anew_with_the_time_of_day_as_others_do() -> None:
+    lines = [
+        b"02:1%d:20 SUCCESS Step %d | Time: 61.25s | Reward: 0.375 | Tokens: 2400.5 | Is: 0\n"
+        b"02:1%d:20    INFO Starting step %d\nGenerating: 100%%|###| 8/8 [00:0%d<00:00]\n"
+        % (i, 14 + i, i, 15 + i, i)
+        for i in range(6)
+    ]
+    assert wrap_of(b"".join(lines)) is None
+
+
 def test_two_cuts_through_keys_of_pairs_tell_that_few_lines_were_wrapped() -> None:
     one, two = (
         PFX + b"time (ms) | fwd: %d.25 | bwd: 9.50 | bwd_inner: 8.25 | step: 1.50" % n
