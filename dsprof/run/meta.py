@@ -72,6 +72,7 @@ _OWN: Final = {
     "huggingface.bar_prismatic": "prismatic",
     "loops.torchtune": "torchtune",
     "loops.prime_rl": "prime-rl",
+    "loops.prime_rl_orchestrator": "prime-rl",
     "loops.nanogpt": "nanogpt",
     "loops.nanogpt_evaluation": "nanogpt",
     "loops.nanochat": "nanochat",
