@@ -51,8 +51,8 @@ class Advice(NamedTuple):
 
 #: Commands, and how what is to be done begins, in the advice of rules.
 _COMMANDS: Final = (
-    "dmesg", "dsprof", "hccn_tool", "ibstat", "nohup", "npu-smi", "nvidia-smi", "py-spy", "ray",
-    "rocm-smi", "sacct", "ssh", "torchfrtrace",
+    "dmesg", "dsprof", "hccn_tool", "ibstat", "npu-smi", "nvidia-smi", "py-spy", "ray",
+    "rocm-smi", "sacct", "ssh", "tmux", "torchfrtrace",
 )  # fmt: skip
 _DONE: Final = ("check", "compare", "look", "nvidia-smi", "see", "top")
 

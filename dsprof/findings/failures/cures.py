@@ -339,10 +339,11 @@ _BY_KIND_AND_TEXT: Final = {
         "Python did not find the file that it was told to run",
     ),
     ("signal", "got signal 1"): Advice(
-        "nohup, tmux or setsid",
+        "tmux, screen or setsid",
         "",
-        "start the job with one of them",
-        "the terminal or SSH session of the job was closed",
+        "start the job in one of them",
+        "the terminal or SSH session of the job was closed; nohup alone does not help, since "
+        "torchrun sets its own handler of that signal",
     ),
     ("signal", "got signal 15"): Advice(
         "sacct, kubectl get events, the scheduler's own log",

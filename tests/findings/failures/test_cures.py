@@ -540,7 +540,7 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
             "DLRover found its node failed, reason Deleted",
             "kubectl describe pod, of that node's pod",
         ),
-        ("signal", "got signal 1", "nohup, tmux or setsid"),
+        ("signal", "got signal 1", "tmux, screen or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],
 )
