@@ -243,7 +243,7 @@ PROBLEMS: Final = {
     "ends",
     "nan": "a loss or gradient is not a number",
     "network-fallback": "NCCL uses sockets where a faster transport was expected",
-    "network-error": "NCCL reports a broken link",
+    "network-error": "a connection between ranks broke, or was not made",
     "iommu": "RCCL warns of an IOMMU that translates what GPUs send each other: that can hang",
     "prefetch-broken": "ZeRO-3's trace cache was invalidated: parameters are fetched late",
     "checkpoint-failed": "a checkpoint could not be written",

@@ -26,6 +26,8 @@ _NETWORK: Final = ("network-fallback", "network-error")
 _SOCKET: Final = r"^(?:NET/)?Socket"
 _NO_DEVICE: Final = r"^NET/IB ?: No device found"
 _BROKEN_LINK: Final = "NCCL reports a broken link"
+_OF_HCCL: Final = "HCCL reports a broken link"
+_OF_ADAPTER: Final = "An InfiniBand or RoCE adapter reports a transfer that failed"
 _NOT_REACHED: Final = "NCCL could not connect to a peer"
 #: In NCCL's words of it.
 _CONNECTING: Final = r"\b[Cc]onnect to |socket(?:Start|Poll)Connect: "
@@ -118,19 +120,28 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     queues = rows["text"].astype("str").str.contains(FLUSHED)
     flushed = bool(queues.all())
     first = str((rows if flushed else rows[~queues])["text"].iloc[0])
-    known = _NOT_REACHED if re.search(_CONNECTING, first) else _BROKEN_LINK
+    title, who = _said_by(first)
     counted = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
         severity=Severity.WARNING if over or survived else Severity.CRITICAL,
-        title="NCCL reports a queue that an earlier error had closed" if flushed else known,
-        summary=f"{counted} of NCCL: a connection was not made, or data did not arrive."
+        title="NCCL reports a queue that an earlier error had closed" if flushed else title,
+        summary=f"{counted} of {who}: a connection was not made, or data did not arrive."
         + (" That was in an earlier launch." if over else " Training went on." * survived)
         + " The error that came before is not among NCCL's lines here." * flushed
         + code_meant(first),
         evidence=_evidence(rows),
         advice=not_yet_debugged(facts, cures("network-error", first)),
     )
+
+
+def _said_by(text: str) -> tuple[str, str]:
+    """What the first of such lines says, and whose it is."""
+    if text.startswith("mlx"):
+        return _OF_ADAPTER, "its driver's library"
+    if text.startswith("EI"):
+        return _OF_HCCL, "HCCL"
+    return _NOT_REACHED if re.search(_CONNECTING, text) else _BROKEN_LINK, "NCCL"
 
 
 def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:

@@ -142,3 +142,23 @@ def test_a_peer_that_was_not_reached_is_told_so(tmp_path: Path) -> None:
     found = alone(load(log), "network-fallback")
     assert found.title == "NCCL could not connect to a peer"
     assert found.advice[0].setting == "NCCL_SOCKET_IFNAME"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "whose"),
+    [
+        (
+            "mlx5: node7: got completion with error",
+            "An InfiniBand or RoCE adapter reports a transfer that failed",
+            "One line of its driver's library: ",
+        ),
+        ("EI0013: An error CQE occurred", "HCCL reports a broken link", "One line of HCCL: "),
+    ],
+)
+def test_a_broken_link_that_not_nccl_reports_is_not_called_nccls(
+    text: str, title: str, whose: str
+) -> None:
+    broken = problem("network-error", text)
+    found = alone(run_of([*steps(10, WELL), broken]), "network-fallback")
+    assert found.title == title
+    assert found.summary.startswith(whose)
