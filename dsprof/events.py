@@ -130,6 +130,7 @@ METRICS: Final = {
     "ray_gone": "a process that ended under Ray, as the errors around it say (column text: its id)",
     "called_from": "where in its code a rank had called what timed out (column text)",
     "raised_in_setup": "the function of a traceback in which DeepSpeed sets up model or optimizer",
+    "raised_in_load": "the function of a traceback in which Transformers loads the weights",
     "command_not_found": "a program that a shell did not find (column text)",
     "raised_in_step": "1 for a traceback that passes through a call of some step()",
     "samples": "samples consumed since the start",

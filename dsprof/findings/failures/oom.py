@@ -70,6 +70,8 @@ _MOVES: Final = "_configure_distributed_model"  #: DeepSpeed's function that mov
 _PLACES: Final = {
     "move": "Its traceback passes through the move of the model to the GPU, before any batch: "
     "parameters asked for it, not activations. ",
+    "load": "Its traceback passes through the loading of the model's weights: parameters asked for "
+    "it, not activations. ",
     "setup": "Its traceback passes through the set-up of the optimizer: its states and the master "
     "weights asked for it, before any batch. ",
     "evaluation": "Its traceback passes through an evaluation: training itself did not ask for "
@@ -92,6 +94,7 @@ _SHARED: Final = Advice(
     "end what is not this job; a rank that puts tensors on another rank's GPU needs "
     "torch.cuda.set_device(local_rank), and no device_map",
 )
+_OF_NPU: Final = FRAGMENTS._replace(setting="PYTORCH_NPU_ALLOC_CONF")
 _FRAGMENTED: Final = (
     "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
 )
@@ -270,15 +273,15 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     message = _message(facts.run, row)
     if _said_of_others(message):
         return (_SHARED, *cures)
-    if cures == _EVALUATION_MEMORY:
-        return cures
-    if _fragmented(message):
-        return (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
+    if cures != _EVALUATION_MEMORY and _fragmented(message):
+        cures = (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
+    if "NPU out of memory" in message:  # torch_npu has an allocator of its own
+        return tuple(_OF_NPU if advice == FRAGMENTS else advice for advice in cures)
     return cures
 
 
 def _cures(facts: Facts, place: str) -> tuple[Advice, ...]:
-    if place == "move":
+    if place in ("move", "load"):
         return _parameter_memory(facts)
     if place == "evaluation":
         return _EVALUATION_MEMORY

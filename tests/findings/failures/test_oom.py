@@ -213,6 +213,36 @@ def test_a_model_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_be_sharded(
     ]
 
 
+_LOADING = """\
+Loading checkpoint shards:  42%|####      | 16/38 [00:14<00:19,  1.13it/s]
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/opt/site-packages/accelerate/utils/modeling.py", line 400, in {function}
+[rank2]:     new_value = value.to(device)
+[rank2]: RuntimeError: NPU out of memory. Tried to allocate 386.00 MiB (NPU 2; 60.97 GiB total \
+capacity; 59.57 GiB already allocated; 59.57 GiB current active; 16.54 MiB free; 60.06 GiB \
+reserved in total by PyTorch)
+"""
+
+
+@pytest.mark.parametrize("function", ["set_module_tensor_to_device", "forward"])
+def test_a_model_that_does_not_fit_as_it_is_loaded_is_not_to_have_smaller_batches(
+    function: str,
+) -> None:
+    found = alone(run_of_text(_LOADING.format(function=function)), "oom")
+    loads = function != "forward"
+    settings = [advice.setting for advice in found.advice]
+    assert ("the loading of the model's weights" in found.summary) is loads
+    assert ("deepspeed.zero.Init()" in settings) is loads
+    assert ("train_micro_batch_size_per_gpu" in settings) is not loads
+
+
+def test_an_npu_is_advised_on_the_allocator_of_torch_npu() -> None:
+    of_npu = run_of_text(_LOADING.format(function="forward"))
+    of_gpu = run_of_text(_LOADING.format(function="forward").replace("NPU out", "CUDA out"))
+    for run, name in ((of_npu, "PYTORCH_NPU_ALLOC_CONF"), (of_gpu, "PYTORCH_CUDA_ALLOC_CONF")):
+        assert name in [advice.setting for advice in alone(run, "oom").advice]
+
+
 def test_a_stage_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_hold_fewer_layers() -> None:
     moved = {"kind": "metric", "name": "raised_in_setup", "raw": "setup"}
     failed = problem("oom", "CUDA out of memory. Tried to allocate 2.00 GiB")
