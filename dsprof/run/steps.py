@@ -51,6 +51,9 @@ MARKS: Final = (
 )  # fmt: skip
 #: What an engine states that also holds for the turn its steps are part of.
 OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
+#: Whose records may time the forwards and backwards of a step alone.
+_INNER: Final = ("huggingface.train",)
+
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
     "seconds", "seconds_from", "whole_seconds", "whole_from", "covers", "smoothed", "warm_up",
@@ -107,6 +110,7 @@ def steps(
     rows = where(rows, rows["step"].notna() & ~foreign)
     marks = where(rows, among(rows["name"], MARKS))
     bars = bar_seconds(events)[: 0 if counted else None]
+    marks = _of_whole_steps(marks, bars)
     if times is not None:
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
         marks = _by_rank(pd.concat([marks, _as_marks(times)], ignore_index=True))
@@ -146,6 +150,13 @@ def steps(
     _skips(table, where(rows, among(rows["name"], ["overflow"])))
     table["warm_up"] = _warms_up(table, events, recorded=recorded)
     return table[list(COLUMNS)], told
+
+
+def _of_whole_steps(marks: pd.DataFrame, bars: pd.DataFrame) -> pd.DataFrame:
+    """Without what the Trainer's records tell of the forwards and backwards of a step, as TRL's do,
+    where bars time whole steps."""
+    told = among(marks["name"], ["step_seconds"]) & among(marks["pattern"], _INNER)
+    return where(marks, ~told) if 2 * len(bars) >= told.sum() else marks
 
 
 def _as_marks(times: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsprof.findings.last_bar import bar
 from dsprof.text.stated import training
 from tests.loaded import run_of_text
@@ -106,3 +108,19 @@ def test_a_notebook_s_table_tells_losses_and_its_bar_the_time_of_training() -> N
     told = bar(run)
     assert told is not None
     assert (told.position, told.seconds, told.counts_steps) == (80, 122, True)
+
+
+@pytest.mark.parametrize(
+    ("bar", "seconds", "way"), [(True, 240.0, "bar"), (False, 200.25, "logged")]
+)
+def test_forwards_and_backwards_that_trl_times_stand_for_steps_that_no_bar_times(
+    seconds: float, way: str, *, bar: bool
+) -> None:
+    text = "  Total optimization steps = 100\n"
+    for step in range(1, 9):
+        clock = f"{240 * step // 60}:{240 * step % 60:02}"
+        text += f" {step}%|#   | {step}/100 [{clock}<6:00:00, 240.00s/it]\n" * bar
+        text += f"{{'loss': 0.5, 'reward': {step / 8}, 'step_time': 200.25, 'epoch': {step}}}\n"
+    steps = run_of_text(text).steps
+    assert (steps["seconds"].dropna() == seconds).all()
+    assert set(steps["seconds_from"].dropna()) == {way}
