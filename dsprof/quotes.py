@@ -9,6 +9,9 @@ from typing import Final
 _PLACE: Final = re.compile(r"\[[^\]\s]{0,300}\.(?:cc|cpp|cu|h|hpp):\d{1,6}\] ")
 
 
+#: A frame of a traceback whose path is long: its last folders and its file are what tells.
+_DEEP: Final = re.compile(r'(?<=File ")[^"]{40,4000}?(?=(?:/[^"/]{1,100}){3}", line \d)')
+
 #: What is left of a line that several processes printed at once, each in the same pieces.
 _AT_ONCE: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]{1,100}?(?:Error|Exception))(?P<more>(?:(?P=name)){1,64})(?:: ){1,65}"
@@ -27,8 +30,9 @@ def quoted(text: object, most: int) -> str:
 
 
 def quoted_in_title(text: object) -> str:
-    """What an error says, as a title has room for it: its place in C++ is left to the proof."""
-    return quoted(_once(_PLACE.sub("", str(text))), 160)
+    """What an error says, as a title has room for it: its place in C++ is left to the proof, and
+    so are the folders of a long path."""
+    return quoted(_once(_DEEP.sub("…", _PLACE.sub("", str(text)))), 160)
 
 
 def _once(said: str) -> str:

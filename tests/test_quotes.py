@@ -44,3 +44,15 @@ _LONG = "The size of tensor a (3) must match the size of tensor b (4)"
 )
 def test_what_processes_printed_into_one_line_is_said_once(printed: str, said: str) -> None:
     assert quoted_in_title(printed) == said
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"/opt/{'x' * 40}/deepspeed/runtime/zero/stage3.py", "…/runtime/zero/stage3.py"),
+        ("/app/swift/trainers.py", "/app/swift/trainers.py"),
+    ],
+)
+def test_a_title_quotes_the_end_of_a_long_path(path: str, said: str) -> None:
+    text = 'its traceback breaks off at File "{}", line 2131, in step'
+    assert quoted_in_title(text.format(path)) == text.format(said)
