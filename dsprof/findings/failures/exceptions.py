@@ -270,6 +270,18 @@ _BY_TEXT: Final = {
         "each rank once, the same world size for all, one job per port",
         "processes connected that do not belong together",
     ),
+    "NCCL: Error: network ": Advice(
+        "NCCL_NET",
+        "",
+        "unset, or one that this host has: IB, Socket",
+        "a variable or a plugin asks for a network whose adapters NCCL does not find here",
+    ),
+    "'use_muon'": Advice(
+        "optimizer.type",
+        "",
+        "Muon, DeepSpeed's own, of its newest version",
+        "ZeRO flattens parameters: a Muon that looks each of them up does not find it",
+    ),
     "Mismatched collective": _SAME_CALLS,
     "ollective mismatch": _SAME_CALLS,
     "RendezvousClosedError": Advice(

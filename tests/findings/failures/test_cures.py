@@ -540,6 +540,8 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
             "DLRover found its node failed, reason Deleted",
             "kubectl describe pod, of that node's pod",
         ),
+        ("exception", "NCCL: Error: network AcmeNet not found.", "NCCL_NET"),
+        ("exception", "KeyError: 'use_muon'", "optimizer.type"),
         ("signal", "got signal 1", "tmux, screen or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],
