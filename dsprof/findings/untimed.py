@@ -122,7 +122,16 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
         those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
         return f"The {those} took {format_seconds(seconds)}{' each' * several}; where that goes"
     speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
+    if _is_first_alone(facts):
+        took = f"{format_seconds(seconds)}{speed}"
+        return f"The first step, the only one shown, took {took}; where that goes"
     return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
+
+
+def _is_first_alone(facts: Facts) -> bool:
+    """Whether the only step that is timed is the first one, which also builds things."""
+    steps = facts.steps
+    return len(steps) == 1 and bool(steps["step"].iloc[0] <= 1)
 
 
 def only_calls(facts: Facts) -> Finding:

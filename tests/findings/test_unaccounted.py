@@ -98,6 +98,15 @@ def test_a_rate_of_computation_stands_beside_the_peaks_of_common_gpus() -> None:
     assert untimed.title.startswith("Where the time of a step goes is unknown")
 
 
+def test_the_first_step_of_a_launch_is_not_called_a_step_where_it_is_the_only_one() -> None:
+    line = " iteration {}/ 100 | elapsed time per iteration (ms): 9000.0 | lm loss: 8.5E+00 |\n"
+    titles = [alone(run_of_text(line.format(step)), UNTIMED).title for step in (1, 7)]
+    assert [title.split(";")[0] for title in titles] == [
+        "The first step, the only one shown, took 9.00 s",
+        "A step takes 9.00 s",
+    ]
+
+
 def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
     rate = metric("train_steps_per_second", None, 0.081)
     found = alone(run_of([metric("loss", 900, 2.0), rate]), "unaccounted-time")
