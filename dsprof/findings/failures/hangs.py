@@ -170,8 +170,12 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else rank_behind(facts, rows)
     waiting = _who_waited(rows)
     if apart := out_of_step(facts, rows):
-        found = out_of_turn(row, apart, _more_of(facts, rows))
-        return replace(found, evidence=_lines(rows))
+        save = last_save(facts, row)
+        more = OF_SAVES[:1] if save is not None else (_more_of(facts, rows),)
+        found = out_of_turn(row, apart, more)
+        return replace(
+            found, summary=found.summary + said_of_save(save, row), evidence=_lines(rows)
+        )
     if behind is None and all_in_one_call(facts, rows, waiting):
         return _all_waited(facts, row, rows)
     missing = rank_missing(facts, waiting) if behind is None and more_failed(facts, rows) else None

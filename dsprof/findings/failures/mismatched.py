@@ -59,7 +59,7 @@ def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
     )
 
 
-def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: Advice) -> Finding:
+def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: tuple[Advice, ...]) -> Finding:
     """As the numbers of the calls show that timed out."""
     who = listed([f"{format_ranks(ranks)} {name}" for name, ranks in told.ranks.items()])
     return Finding(
@@ -70,7 +70,7 @@ def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: Advice) -> Finding:
         "One rank skipped a collective, or called an extra one, there or before, as where ranks "
         "have unequally many batches.",
         steps=step_span(row),
-        advice=(more, ALIKE),
+        advice=(*more, ALIKE),
         confidence="high",
     )
 

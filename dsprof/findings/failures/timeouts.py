@@ -118,8 +118,9 @@ def out_of_step(facts: Facts, rows: pd.DataFrame) -> OutOfStep | None:
     for _, told in calls[alone].groupby(["group", "count"], observed=True):
         ranks = told.groupby("operation")["rank"].unique()
         if len(ranks) > 1:
-            who = {str(name): tuple(int(rank) for rank in ranks[name]) for name in ranks.index}
-            return OutOfStep(int(told["count"].iloc[0]), who)
+            who = {str(name): tuple(sorted(map(int, ranks[name]))) for name in ranks.index}
+            in_order = dict(sorted(who.items(), key=lambda item: item[1]))
+            return OutOfStep(int(told["count"].iloc[0]), in_order)
     return None
 
 

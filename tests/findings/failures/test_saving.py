@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.findings.failures.test_hangs import WATCHDOG
 from tests.findings.plants import alone
 from tests.loaded import run_of_text
 
@@ -62,3 +63,14 @@ def test_an_evaluation_behind_a_save_shows_that_training_went_on() -> None:
     evaluated = "{'eval_loss': 1.5, 'eval_runtime': 9.5, 'epoch': 1.0}\n"
     found = alone(run_of_text(SAVE, evaluated, TIMEOUT), "hang")
     assert "save" not in found.title + found.summary
+
+
+def test_ranks_that_are_out_of_step_behind_a_save_may_have_saved_alone() -> None:
+    calls = [
+        WATCHDOG.format(rank=rank, call=77, last=77).replace("ALLREDUCE", called)
+        for rank, called in ((0, "BROADCAST"), (1, "_ALLGATHER_BASE"))
+    ]
+    found = alone(run_of_text(TOLD, BAR.format(100), SAVE, *calls), "hang")
+    assert found.title.endswith("rank 0 BROADCAST and rank 1 _ALLGATHER_BASE")
+    assert "save while others do not" in found.summary
+    assert found.advice[0].setting == "save_checkpoint"
