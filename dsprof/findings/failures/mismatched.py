@@ -22,6 +22,7 @@ from dsprof.units import format_ranks, listed
 _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
+    r"(?:, TensorShape=\[([\d, ]{1,60})\])?"
 )
 ALIKE: Final = Advice(
     "branches that depend on data or rank",
@@ -82,18 +83,29 @@ def _saves_alone(launch: list[Stood]) -> bool:
 
 def _compared(row: pd.Series[Any]) -> Finding:
     """PyTorch compared what ranks called, and ended them before they waited for each other."""
-    told = dict(_RUNNING.findall(str(row["text"])))
-    calls = ", ".join(f"rank {rank} called {operation}" for rank, operation in told.items())
-    same = len(set(told.values())) == 1
+    told = _RUNNING.findall(str(row["text"]))
+    calls = ", ".join(
+        f"rank {rank} called {operation}{_of_shape(shape)}" for rank, operation, shape in told
+    )
+    same = len({operation for _, operation, _ in told}) == 1
+    shapes = {shape for *_, shape in told}
+    differ = (
+        "Their tensors differ." if len(shapes) > 1 else "Their tensors, or their turns, differ."
+    )
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
         title=f"Ranks called collectives that do not match{when(row)}",
         summary=(f"As the message says, {calls}. " if calls else "")
-        + ("Their tensors, or their turns, differ." * same)
+        + differ * same
         + ("One rank skipped a collective, or called an extra one." * (not same)),
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 300)),),
         advice=(ALIKE,),
         confidence="high" if calls else "medium",
     )
+
+
+def _of_shape(shape: str) -> str:
+    sizes = " x ".join(f"{int(size):,}" for size in re.findall(r"\d+", shape))
+    return f" on {sizes} numbers" if sizes else ""

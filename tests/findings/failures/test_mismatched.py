@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.findings.plants import alone
+from tests.loaded import run_of_text
 from tests.run.test_unclosed import LATER, inside, process, run_of
 
 
@@ -33,3 +36,27 @@ def test_a_rank_that_waits_in_a_save_of_its_own_sends_to_where_it_is_called() ->
     assert found.advice[1].setting == "save_checkpoint"
     both = alone(run_of(*[waiting | save for waiting in waits]), "hang")
     assert "save_checkpoint" not in [advice.setting for advice in both.advice]
+
+
+_CALLED = "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber=7, OpType={}"
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (
+            ("REDUCE_SCATTER, TensorShape=[64, 8], T", "REDUCE_SCATTER, TensorShape=[3200, 8], T"),
+            "rank 1 called REDUCE_SCATTER on 3,200 x 8 numbers. Their tensors differ.",
+        ),
+        (
+            ("BARRIER", "BARRIER"),
+            "rank 0 called BARRIER, rank 1 called BARRIER. Their tensors, or their turns, differ.",
+        ),
+    ],
+)
+def test_calls_of_one_name_that_pytorch_compared_are_told_with_their_shapes(
+    calls: tuple[str, str], said: str
+) -> None:
+    told = ", but ".join(_CALLED.format(rank, call) + ")" for rank, call in enumerate(calls))
+    text = f"RuntimeError: Detected mismatch between collectives on ranks. {told}"
+    assert said in alone(run_of_text(f"[rank0]: {text}\n"), "hang").summary
