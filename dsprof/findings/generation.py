@@ -22,7 +22,7 @@ GENERATE: Final = ("generate", "wait_for_generation")
 #: What a recording adds to the names of calls inside it.
 _INSIDE: Final = "_in_generate"
 #: Flavours of loops that leave it to an engine of its own, such as vLLM or SGLang.
-_OF_ENGINES: Final = ("verl", "verl-ahead", "openrlhf", "slime")
+_OF_ENGINES: Final = ("verl", "verl-ahead", "openrlhf", "slime", "skyrl")
 
 _LARGER: Final = Advice(
     "sequences that are generated at a time",

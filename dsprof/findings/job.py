@@ -24,6 +24,7 @@ _WITHOUT_DEEPSPEED = frozenset(
         "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
         "sagemaker", "nemo", "megatron-swift", "nanochat", "automodel", "fms", "prime-rl", "olmo",
         "domino", "weathergenerator", "icefall", "lerobot", "lightning", "prismatic",
+        "skyrl",
     }
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ _DIALECTS: Final = {
     "openrlhf": "openrlhf",
     "verl": "verl",
     "slime": "slime",
+    "skyrl": "skyrl",
     "internlm": "internlm",
     "torchtitan": "torchtitan",
     "olmo": "olmo",

@@ -97,6 +97,7 @@ FRAMEWORK: Final = {
     "weathergenerator": "WeatherGenerator",
     "composer": "Composer",
     "lerobot": "LeRobot",
+    "skyrl": "SkyRL",
     "prismatic": "Prismatic",
     "lightning": "Lightning",
     "sagemaker": "FSDP, SageMaker's (by its log lines)",
