@@ -51,6 +51,8 @@ _OF_LOCK: Final = Advice(
     "a build that was ended leaves it, and each rank that loads the extension waits for it",
 )
 _OF_VERL: Final = "verl prints its turns, and what their parts take, only if trainer.logger says so"
+_AT_ITS_END: Final = "What the parts of a turn took stands at the end of its line"
+_CUT_TURN: Final = "The line of turn {:,} breaks off before it tells how long the turn took"
 _WHOEVER_TRAINS: Final = "times every phase of every rank, whatever trains it"
 _NO_STEPS_RECORDED: Final = Finding(
     rule="unaccounted-time",
@@ -91,6 +93,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or (counts_communication(events) if shares else None)
             or (f"{turns.mean}{turns.unstated}" if turns else None)
             or _mean_micro_batch(facts)
+            or (_CUT_TURN.format(turn) if (turn := _cut_turn(facts)) else None)
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
             or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
             summary=said
@@ -105,7 +108,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
-                *((_OF_STACKS,) if unmoved(facts.run) else ()),
+                *((_OF_STACKS,) if unmoved(facts.run) and not _cut_turn(facts) else ()),
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
                 *more_workers(facts),
                 *(() if _shows_trainer(facts) else record(facts, _WHOEVER_TRAINS)),
@@ -167,7 +170,8 @@ def _why_none(facts: Facts) -> str:
     Megatron.
     """
     if facts.is_torch_alone:
-        return _OF_VERL if _is_verl(facts) else "No line of it numbers a step"
+        of_verl = _AT_ITS_END if _cut_turn(facts) else _OF_VERL
+        return of_verl if _is_verl(facts) else "No line of it numbers a step"
     if facts.is_megatron_alone:
         return (
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
@@ -237,7 +241,15 @@ def _is_verl(facts: Facts) -> bool:
     return facts.is_torch_alone and facts.run.meta.get("framework") == "verl"
 
 
+def _cut_turn(facts: Facts) -> int | None:
+    """The last turn of verl of which a line is left, without its end."""
+    turns = facts.run.told.loc[facts.run.told["pattern"] == "verl.step", "step"].dropna()
+    return int(turns.iloc[-1]) if len(turns) else None
+
+
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if _cut_turn(facts):
+        return ()
     if _is_verl(facts):
         return (Advice("trainer.logger", "", '"console" among them', "prints turns and timers"),)
     if _is_trainer(facts):
@@ -287,6 +299,8 @@ def _said_of_speed(facts: Facts) -> str:
 
 def _said_of_bars(facts: Facts) -> str:
     """What the source's progress bars can tell of speed."""
+    if _cut_turn(facts):
+        return ""
     if unmoved(facts.run):
         return "Not one turn of its progress bar had ended where the source ends. "
     if bar(facts.run) is None:

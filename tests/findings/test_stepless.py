@@ -327,6 +327,19 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
     assert short == "This source shows no optimizer step: nothing can be said about speed"
 
 
+def test_a_line_of_verls_turn_that_breaks_off_is_not_said_to_be_switched_off() -> None:
+    found = alone(
+        run_of_text(
+            "Training Progress:   0%|          | 0/1 [02:34<?, ?it/s]\n",
+            "(TaskRunner pid=42) step:1 - actor/entropy_loss:1.318 - actor/kl_loss:0.001 - ac",
+        ),
+        "unaccounted-time",
+    )
+    assert found.title == "The line of turn 1 breaks off before it tells how long the turn took"
+    assert [advice.setting for advice in found.advice] == []
+    assert "ended" not in found.summary
+
+
 def test_a_bar_of_verls_turns_is_told_with_what_would_print_them() -> None:
     verl = "(TaskRunner pid=4242) "
     found = alone(
