@@ -270,6 +270,18 @@ _BY_TEXT: Final = {
         "each rank once, the same world size for all, one job per port",
         "processes connected that do not belong together",
     ),
+    "No backend type associated with device type": Advice(
+        "init_process_group(backend=...)",
+        "",
+        "one for that device: nccl (cuda), xccl (xpu), hccl (npu, hpu), gloo (cpu)",
+        "the group has no backend that moves tensors of this device; cpu:gloo,cuda:nccl has two",
+    ),
+    "Exception in Lowering thread": Advice(
+        "HABANA_LOGS",
+        "",
+        "look into graph_compiler.log in that folder",
+        "Gaudi's graph compiler says there what it refused",
+    ),
     "NCCL: Error: network ": Advice(
         "NCCL_NET",
         "",

@@ -542,6 +542,16 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ),
         ("exception", "NCCL: Error: network AcmeNet not found.", "NCCL_NET"),
         ("exception", "KeyError: 'use_muon'", "optimizer.type"),
+        (
+            "exception",
+            "RuntimeError: No backend type associated with device type cpu",
+            "init_process_group(backend=...)",
+        ),
+        (
+            "exception",
+            "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_BRIDGE Exception in Lowering thread",
+            "HABANA_LOGS",
+        ),
         ("signal", "got signal 1", "tmux, screen or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],
