@@ -124,11 +124,19 @@ def without_first(steps: pd.DataFrame) -> str:
 
 def _without_first(part: pd.DataFrame, many: int) -> str:
     """The same of so many rows: of means over windows, how many steps these are of; of lines that
-    tell of a single step now and then, that these are of no first one."""
+    tell of a single step now and then, that these are of no first one. Where no launch is seen to
+    begin, why they are slow is unknown."""
     if not many:
         return ""
     left = part[:many]
     steps = round(left["covers"].sum())
+    if not left["warm_up"].iloc[0]:
+        begin, end = (
+            int(left["step"].iloc[0] - left["covers"].iloc[0]) + 1,
+            int(left["step"].iloc[-1]),
+        )
+        which = f"step {end:,}" if begin == end else f"steps {begin:,} to {end:,}"
+        return f"without {which}, far slower than the rest"
     if steps > many:
         return f"without the first {steps:,} steps, a warm-up"
     if part["step"].diff().median() > 1:

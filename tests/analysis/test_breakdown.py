@@ -99,6 +99,13 @@ def test_of_windows_at_the_start_it_is_said_how_many_steps_they_are_of() -> None
     assert aside == ", without the first printed one, up to step 100, a warm-up"
 
 
+@pytest.mark.parametrize(("each", "which"), [(1, "step 910"), (10, "steps 901 to 910")])
+def test_slow_steps_at_the_start_of_an_excerpt_are_no_warm_up(each: int, which: str) -> None:
+    seconds = [6.0, *[0.2] * 8]
+    rows = [metric("step_seconds", 910 + 10 * n, s, steps=each) for n, s in enumerate(seconds)]
+    assert overview(run_of(rows)).aside == f", without {which}, far slower than the rest"
+
+
 @pytest.mark.parametrize(
     ("first", "seconds", "mean"),
     [(1, (2.0, 0.43), 0.43), (1, (1.2, 0.43), 0.815), (1, (0.43, 2.0), 1.215),
