@@ -28,6 +28,17 @@ def test_a_loops_own_metrics_tell_how_long_a_turn_took_if_they_have_time_stamps(
     assert found.title.startswith("A turn of the loop took 500 ms in the mean of 90;")
 
 
+@pytest.mark.parametrize("first", [{"event": "log"}, {"type": "metrics"}, {"event": "epoch_step"}])
+def test_turns_are_read_whatever_a_loop_calls_the_event_of_their_lines(
+    tmp_path: Path, first: dict[str, object]
+) -> None:
+    rows = [{**first, "step": n, "loss": 2.5 - n / 10} for n in (1, 2, 3)]
+    rows.append({"event": "epoch_eval", "step": 3, "loss": 2.75})
+    run = _run_of(tmp_path, rows)
+    assert run.steps["loss"].to_list() == pytest.approx([2.4, 2.3, 2.2])
+    assert (run.events["name"] == "eval_loss").sum() == 1
+
+
 def test_lines_of_a_trainers_history_tell_its_steps_and_not_the_mean_loss_as_a_loss(
     tmp_path: Path,
 ) -> None:
