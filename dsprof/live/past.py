@@ -159,9 +159,8 @@ def parts_under(name: str) -> dict[str, Parts]:
     for file in place.rglob(f"*{SUFFIX}") if place.is_dir() else [place]:
         with suppress(FileNotFoundError):  # the oldest may be forgotten meanwhile
             if part_of(file.name) >= 0:
-                found[process_named(file)].append(
-                    PartFile(part_of(file.name), file, file.stat().st_size)
-                )
+                one = PartFile(part_of(file.name), file, file.stat().st_size)
+                found[process_named(file)].append(one)
     for parts in found.values():
         parts.sort()
         parts[-1] = parts[-1]._replace(size=_written(parts[-1]))

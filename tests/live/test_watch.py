@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.live import feed
+from dsprof.live.past import parts_under
 from dsprof.live.picture import Picture
 from dsprof.live.text import headline
 from dsprof.live.watch import Watch
@@ -614,6 +615,14 @@ def test_the_room_at_the_end_of_short_recordings_is_no_past(
     watch = Watch([str(tmp_path)])
     assert watch.begin().step == 5
     assert watch.feed.behind == 0
+
+
+def test_a_recording_that_is_deleted_while_it_is_looked_for_has_no_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "rank-00003.4242.dsprof"
+    monkeypatch.setattr(Path, "rglob", lambda *_: [gone])
+    assert not parts_under(str(tmp_path))
 
 
 def test_the_past_is_read_although_what_is_new_takes_all_the_time(
