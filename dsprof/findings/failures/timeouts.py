@@ -18,6 +18,9 @@ from dsprof.run.progress import reached
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
 _BETWEEN_TWO: Final = ("SEND", "RECV", "COALESCED", "BATCH_P2P")  #: not called by all of a group
+#: A group of that name is one. Before torch 2.4, messages between two ranks counted as calls, too;
+#: those that are split from another at once, as a DeviceMesh's, share a name.
+_OWN_NAME: Final = r"^ID \d+ PG GUID (?!.*(?:\(mesh_|:split:))"
 
 
 class OutOfStep(NamedTuple):
@@ -125,12 +128,14 @@ def out_of_step(facts: Facts, rows: pd.DataFrame) -> OutOfStep | None:
 
 
 def _groups(facts: Facts) -> pd.Series[Any]:
-    """The process group of each rank whose watchdogs report on one alone."""
+    """The process group of each rank whose watchdogs report on one alone, which its name tells
+    from all others."""
     told = facts.run.told
     mine = (told["segment"] == ended_launch(facts.run)) & (told["name"] == "last_enqueued_work")
     told = told[mine.to_numpy(dtype=bool)].dropna(subset=["rank", "text"])
     groups = told.astype({"text": "str"}).groupby("rank")["text"].agg(["nunique", "first"])
-    return groups.loc[groups["nunique"] == 1, "first"]
+    alone = (groups["nunique"] == 1) & groups["first"].astype("str").str.contains(_OWN_NAME)
+    return groups.loc[alone, "first"]
 
 
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:

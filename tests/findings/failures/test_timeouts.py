@@ -204,6 +204,16 @@ def test_ranks_in_different_collectives_of_one_number_and_group_are_out_of_step(
     assert found.confidence == "high"
 
 
+@pytest.mark.parametrize(
+    "group", ["0", "ID 1 PG GUID 1(mesh_tp)", "ID 2 PG GUID 4(default_pg:split:3)"]
+)
+def test_groups_that_may_share_a_name_or_count_messages_too_show_no_rank_out_of_step(
+    group: str,
+) -> None:
+    """As where torch 2.3 counts what stages send each other, or a DeviceMesh splits a group."""
+    assert "different collectives" not in apart({}, dict.fromkeys(range(3), group)).title
+
+
 def test_numbers_of_two_groups_or_two_calls_do_not_show_ranks_out_of_step() -> None:
     for found in (apart({2: 881}, {}), apart({}, {2: "ID 3 PG GUID 17"})):
         assert "different collectives" not in found.title
