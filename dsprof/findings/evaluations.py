@@ -325,13 +325,25 @@ def _of_the_last_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
     """Of all the time that the last bar of the training counts, where no two of them time steps.
     Evaluations that this source does not show come on top."""
     last = bars_of_training(facts.run.told).tail(1)
-    elapsed, took = float(last["elapsed"].sum()), float(last["paused"].sum())
+    if last.empty:
+        return None
+    bar, elapsed = last.iloc[0], float(last["elapsed"].sum())
+    rows = where(told, _while_training(facts, told) & (told["record"] < bar["record"]))
+    for name in ("source", "segment"):  # a bar begins anew with its launch
+        rows = where(rows, rows[name].astype("str").eq(str(bar[name])))
+    took = float(rows["took"].sum())
     if not 0 < took < elapsed:
         return None
-    row = last.iloc[0]
-    before = told["source"].astype("str").eq(str(row["source"])) & (told["record"] < row["record"])
     among = f"of the {format_seconds(elapsed)} that the progress bar had counted"
-    return Taken(where(told, before), among, share=took / elapsed, least=True)
+    return Taken(rows, among, share=took / elapsed, least=True)
+
+
+def _while_training(facts: Facts, evaluations: pd.DataFrame) -> pd.Series[bool]:
+    """Which of them name an epoch, as the Trainer's do once its bar has begun."""
+    one = ["source", "record"]
+    epochs = of_kind(facts.run.told, Kind.METRIC, "epoch").astype({"source": "str"})
+    mine = evaluations.astype({"source": "str"}).set_index(one).index
+    return pd.Series(mine.isin(epochs.set_index(one).index), evaluations.index)
 
 
 def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:

@@ -181,6 +181,11 @@ def test_where_no_step_has_a_time_evaluations_are_set_beside_what_the_bar_counte
     assert found.summary.startswith("1 evaluation took 45.0 s of the 2 min 00 s that the progress")
     assert found.seconds_per_step is None
     assert why(run_of_text(bar + record + evaluation), RULE) is not None
+    ahead = evaluation.replace(", 'epoch': 0.4", "")  # of training: its bar has not begun
+    assert why(run_of_text(ahead + bar + record), RULE) is not None
+    launch = "[2024-03-01 10:00:00,000] [INFO] [runner.py:555:main] cmd = python train.py\n"
+    twice = run_of_text(launch + evaluation + bar + record + launch + bar + record)
+    assert why(twice, RULE) is not None
 
 
 def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> None:
