@@ -68,6 +68,7 @@ class Kinds:
     over: np.ndarray  # shows that a training is over
     left_out: np.ndarray  # stands for lines that somebody left out
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
+    anew: np.ndarray  # a mark whose steps begin anew with each epoch, as do the means on it
     width: np.ndarray  # its times are means over at most so many steps; 0 if over any number
 
     def real(self, step: np.ndarray) -> np.ndarray:
@@ -155,8 +156,13 @@ class Kinds:
             over=per_pattern(is_summary),
             left_out=per_pattern(lambda p: any(row.name == "left_out" for row in p.rows)),
             sums=sums,
+            anew=own & per_pattern(lambda p: p.timers and _counts_in_epochs(p)),
             width=widths.take(number),
         )
+
+
+def _counts_in_epochs(pattern: Pattern) -> bool:
+    return pattern.regex is not None and "epoch_steps" in pattern.regex.names
 
 
 def _names_step(pattern: Pattern) -> bool:

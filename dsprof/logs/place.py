@@ -130,6 +130,10 @@ def _place_launch(  # noqa: PLR0917  # parallel
     left_out = np.searchsorted(those(launch, kinds.left_out[launch]), real)
     cut = np.diff(left_out, prepend=0) > 0
     placed.steps[real] = _windows(placed.step[real], placed.engine[real], cut)
+    anew = real[kinds.anew[real]]  # the first of an epoch is of none of the epoch before
+    if len(anew):
+        usual = int(np.median(placed.steps[anew]))
+        placed.steps[anew] = np.minimum(placed.steps[anew], usual)
     ranks = _of_each(ends, who, real)
     for closing in ranks:
         marks = real[_may_be(source, real, closing[-1])] if len(closing) else real

@@ -312,3 +312,12 @@ def test_the_first_line_of_a_later_epoch_of_open_clip_is_of_one_step_that_starts
     run = run_of_text(*lines)
     assert len(run.steps) == 28
     assert "step-spikes" not in {found.rule for found in run.findings}
+
+
+def test_means_at_the_beginning_of_an_epoch_are_of_none_of_the_epoch_before() -> None:
+    """The last 34 of each epoch have no line."""
+    line = MMCV.replace("[1]", "[{epoch}]").replace("/7330", "/184")
+    turns = [(epoch, turn) for epoch in (1, 2, 3) for turn in (50, 100, 150)]
+    steps = run_of_text(*(line.format(epoch=e, turn=t) for e, t in turns)).steps
+    assert steps["step"].to_list() == [50, 100, 150, 234, 284, 334, 418, 468, 518]
+    assert steps["covers"].eq(50).all()
