@@ -124,14 +124,17 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     speed = f" ({format_count(rate)} TFLOP/s a GPU)" if rate > 0 else ""
     if _is_first_alone(facts):
         took = f"{format_seconds(seconds)}{speed}"
-        return f"The first step, the only one shown, took {took}; where that goes"
+        alone = "timed" if len(facts.run.steps) > 1 else "shown"
+        return f"The first step, the only one {alone}, took {took}; where that goes"
     return f"A step takes {format_seconds(seconds)}{speed}; where that goes"
 
 
 def _is_first_alone(facts: Facts) -> bool:
-    """Whether the only step that is timed is the first one, which also builds things."""
+    """Whether the only step that is timed is the first one, which also builds things. Of records
+    that are counted, the first may be of any step."""
     steps = facts.steps
-    return len(steps) == 1 and bool(steps["step"].iloc[0] <= 1)
+    first = len(steps) == 1 and bool(steps["step"].iloc[0] <= 1)
+    return first and not facts.run.counted
 
 
 def only_calls(facts: Facts) -> Finding:

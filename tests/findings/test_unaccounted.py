@@ -105,6 +105,17 @@ def test_the_first_step_of_a_launch_is_not_called_a_step_where_it_is_the_only_on
         "The first step, the only one shown, took 9.00 s",
         "A step takes 9.00 s",
     ]
+    later = " iteration 2/ 100 | lm loss: 8.0E+00 |\n"
+    untimed = alone(run_of_text(line.format(1) + later), UNTIMED)
+    assert untimed.title.startswith("The first step, the only one timed, took 9.00 s;")
+
+
+def test_the_only_record_of_a_log_that_numbers_none_is_not_called_the_first_step(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("{'loss': 0.5, 'grad_norm': 0.25, 'step_time': 9.0, 'epoch': 0.25}\n")
+    assert alone(load(log), UNTIMED).title.startswith("A step takes 9.00 s;")
 
 
 def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
