@@ -242,9 +242,10 @@ def _is_verl(facts: Facts) -> bool:
 
 
 def _cut_turn(facts: Facts) -> int | None:
-    """The last turn of verl of which a line is left, without its end."""
-    turns = facts.run.told.loc[facts.run.told["pattern"] == "verl.step", "step"].dropna()
-    return int(turns.iloc[-1]) if len(turns) else None
+    """The turn of verl of which a line is left, without its end: where several have none, they are
+    not cut."""
+    turns = facts.run.told.loc[facts.run.told["pattern"] == "verl.step", "step"].dropna().unique()
+    return int(turns[0]) if len(turns) == 1 else None
 
 
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:

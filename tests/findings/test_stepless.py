@@ -338,6 +338,8 @@ def test_a_line_of_verls_turn_that_breaks_off_is_not_said_to_be_switched_off() -
     assert found.title == "The line of turn 1 breaks off before it tells how long the turn took"
     assert [advice.setting for advice in found.advice] == []
     assert "ended" not in found.summary
+    whole = run_of_text(*(f"step:{n} - actor/entropy:0.5 - actor/pg_loss:0.25\n" for n in (1, 2)))
+    assert "breaks off" not in alone(whole, "unaccounted-time").title
 
 
 def test_a_bar_of_verls_turns_is_told_with_what_would_print_them() -> None:
