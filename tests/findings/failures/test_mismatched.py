@@ -49,6 +49,10 @@ _CALLED = "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber=7
             "rank 1 called REDUCE_SCATTER on 3,200 x 8 numbers. Their tensors differ.",
         ),
         (
+            ("ALLREDUCE, TensorShape=[64], T", "ALLREDUCE"),
+            "rank 1 called ALLREDUCE. Their tensors, or their turns, differ.",
+        ),
+        (
             ("BARRIER", "BARRIER"),
             "rank 0 called BARRIER, rank 1 called BARRIER. Their tensors, or their turns, differ.",
         ),
