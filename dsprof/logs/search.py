@@ -14,7 +14,7 @@ from dsprof.logs.records import shape_of_record
 
 #: Bytes of a source that are its beginning: a paste or a tail may begin in the middle of a record.
 _EARLY: Final = 64 << 10
-_NEWLINE: Final = ord("\n")
+_BESIDE: Final = 2 << 10  # bytes within which a needle's line must hold what it asks for
 _NONE: Final = -1  # the late double of a needle that is early for all of its patterns
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
@@ -131,15 +131,13 @@ def _beside(
 def _with_beside(found: np.ndarray, asking: np.ndarray, literal: bytes, text: bytes) -> np.ndarray:
     """The hits without those of the asking needles behind which their line lacks the literal."""
     mine = np.flatnonzero(asking[found[0]])
-    if not len(mine):
-        return found
-    begins = found[1, mine]
-    places = np.array([one.start() for one in re.finditer(re.escape(literal), text)], np.int64)
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)
-    lines = np.searchsorted(ends, begins)
-    nearest = np.append(places, len(text))[np.searchsorted(places, begins)]
-    lacking = (nearest == len(text)) | (np.searchsorted(ends, nearest) != lines)
+    lacking = [not _is_beside(literal, text, begin) for begin in found[1, mine].tolist()]
     return np.delete(found, mine[lacking], axis=1)
+
+
+def _is_beside(literal: bytes, text: bytes, begin: int) -> bool:
+    end = text.find(b"\n", begin, begin + _BESIDE)
+    return text.find(literal, begin, end if end >= 0 else begin + _BESIDE) >= 0
 
 
 def _candidates(patterns: tuple[Pattern, ...], needles: list[bytes]) -> list[list[Candidate]]:
