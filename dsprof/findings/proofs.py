@@ -58,6 +58,7 @@ def by_the_clock(facts: Facts) -> bool:
 def averages(steps: pd.DataFrame) -> pd.Series[float]:
     """Of how many steps the seconds of each row are the mean."""
     ways = steps["seconds_from"].isin(["logged", "bar", "clock"])
+    ways |= steps["seconds_from"].eq("timers") & steps["whole_from"].isna()
     return steps["covers"].where(ways, 1.0)
 
 
@@ -81,7 +82,9 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     if row["seconds_from"] == "rated" and told.empty:
         return _by_timers(facts, row, f"{step}: {takes}, computed from its timers")
     if row["seconds_from"] == "timers":
-        return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
+        many = float(averages(row.to_frame().T).iloc[0])
+        mean = f" a step in the {many:,.0f} up to it" if many > 1 else ""
+        return _by_timers(facts, row, f"{step}: {takes}{mean}, the sum of its timers")
     if row["seconds_from"] in {"bar", "logged"} and row["covers"] > 1:
         return row_evidence(row, f"{step}: {takes} a step in the {row['covers']:,.0f} up to it")
     if told.empty or metric == "step_seconds":

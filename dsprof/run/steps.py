@@ -53,6 +53,8 @@ MARKS: Final = (
 OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
 #: Whose records may time the forwards and backwards of a step alone.
 _INNER: Final = ("huggingface.train",)
+#: Whose timers alone say how long a step takes, in means since the line before.
+_OF_MEANS: Final = ("lerobot.metrics", "lerobot.metrics_rounded")
 
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
@@ -302,7 +304,12 @@ def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd
 
     many = stamped_steps(table).where(known_by("clock") & ~table["smoothed"])
     said = where(marks, marks["name"] == "step_seconds")
-    for way, rows, column in (("logged", said, "steps"), ("bar", bars, "covers")):
+    means = where(marks, marks["pattern"].isin(_OF_MEANS))
+    for way, rows, column in (
+        ("logged", said, "steps"),
+        ("timers", means, "steps"),
+        ("bar", bars, "covers"),
+    ):
         each = np.full(len(table), np.nan)
         each[positions(table, rows, *STEP)] = numbers(rows[column])
         many = many.mask(known_by(way), pd.Series(each, table.index))

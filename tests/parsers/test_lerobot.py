@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.findings.plants import alone
 from tests.loaded import run_of_text
 
 _BEGIN = "INFO 2026-03-04 10:00:00 ot_train.py:597 Start offline training on a fixed dataset\n"
@@ -50,3 +51,17 @@ def test_on_one_gpu_an_update_of_lerobot_is_compute() -> None:
     run = run_of_text(text)
     assert run.findings[0].rule == "healthy"
     assert run.config["train_batch_size"] == 8
+
+
+def test_a_line_of_lerobot_stands_for_all_steps_since_the_line_before() -> None:
+    lines = [
+        f"step:{20 * n} smpl:{160 * n} ep:{n} epch:0.{n:02d} loss:{3 - n / 20:.3f} grdn:1.500 "
+        f"lr:1.0e-05 updt_s:{2.0 if n == 15 else 0.3:.3f} data_s:0.020\n"
+        for n in range(1, 31)
+    ]
+    run = run_of_text(*lines)
+    assert run.steps["covers"].eq(20).all()
+    spike = alone(run, "step-spikes")
+    assert spike.title.startswith("1 of 29 windows of 20 steps sticks out")
+    assert "2.02 s a step in the mean of its 20" in spike.summary
+    assert spike.evidence[0].text.startswith("step 300: 2.02 s a step in the 20 up to it")
