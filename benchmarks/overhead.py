@@ -240,7 +240,10 @@ def launched(name: str, way: str, pairs: int, steps: int) -> tuple[list[Any], di
         script += [folder, str(pairs), str(steps)]
         if way == "traceml":
             program, *arguments = script
-            launcher = [str(Path(python).with_name("traceml")), "run", "--nproc-per-node", "2",
+            rival = Path(python).with_name("traceml")
+            if not rival.exists():
+                sys.exit(f"{rival} is missing: {python} -m pip install traceml-ai==0.5.0")
+            launcher = [str(rival), "run", "--nproc-per-node", "2",
                         "--logs-dir", folder, program, "--args"]  # fmt: skip
             script = arguments
         done = subprocess.run(
