@@ -131,10 +131,8 @@ def _without_first(part: pd.DataFrame, many: int) -> str:
     left = part[:many]
     steps = round(left["covers"].sum())
     if not left["warm_up"].iloc[0]:
-        begin, end = (
-            int(left["step"].iloc[0] - left["covers"].iloc[0]) + 1,
-            int(left["step"].iloc[-1]),
-        )
+        begin = int(left["step"].iloc[0] - left["covers"].iloc[0]) + 1
+        end = int(left["step"].iloc[-1])
         which = f"step {end:,}" if begin == end else f"steps {begin:,} to {end:,}"
         return f"without {which}, far slower than the rest"
     if steps > many:

@@ -580,6 +580,12 @@ def test_a_small_log_beside_a_large_one_is_of_its_launch(
     assert read_all(watch).launches == 1
 
 
+def ends_first(monkeypatch: pytest.MonkeyPatch, large: int = 40_000) -> None:
+    """Of so many bytes of recordings, their ends are read before the rest."""
+    monkeypatch.setattr(feed, "LARGE", large)
+    monkeypatch.setattr(feed, "_LEAST", 1_000)
+
+
 @pytest.mark.parametrize("keep", [256 << 20, 100_000], ids=["one part", "a ring"])
 def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
@@ -588,8 +594,7 @@ def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     job.run(200)
     whole = Watch([str(tmp_path)])
     whole.read(10)
-    monkeypatch.setattr(feed, "LARGE", 40_000)
-    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    ends_first(monkeypatch)
     watch = Watch([str(tmp_path)])
     assert watch.begin().step == 200
     picture = watch.refresh(0.0)
@@ -610,8 +615,7 @@ def test_the_room_at_the_end_of_short_recordings_is_no_past(
 ) -> None:
     """With some hundred ranks there is more room than rows."""
     Job(tmp_path, 2).run(5)
-    monkeypatch.setattr(feed, "LARGE", 100_000)
-    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    ends_first(monkeypatch, large=100_000)
     watch = Watch([str(tmp_path)])
     assert watch.begin().step == 5
     assert watch.feed.behind == 0
@@ -629,8 +633,7 @@ def test_the_past_is_read_although_what_is_new_takes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Job(tmp_path, 2).run(200)
-    monkeypatch.setattr(feed, "LARGE", 40_000)
-    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    ends_first(monkeypatch)
     watch = Watch([str(tmp_path)])
     watch.read(0.0)
     assert watch.feed.behind
