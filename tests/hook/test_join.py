@@ -319,7 +319,7 @@ def test_a_process_that_cannot_answer_goes_on(
         return dict.fromkeys(asked)
 
     monkeypatch.setattr(joining, "_answered", forgotten)
-    late = "import time\nprint(flush=True)\ntime.sleep(2)\nfor _ in range(1000): pass"
+    late = "import sys\nprint(flush=True)\nsys.stdin.read()\nfor _ in range(1000): pass"
     said = goes_on(late, tmp_path / "run")
     if OWN_WAY:  # it reads the lines when it runs them
         assert said.startswith("Can't open")
