@@ -100,7 +100,7 @@ def test_needles_without_end_are_read_in_linear_time() -> None:
     units = needles + [needle + ENDS[zlib.crc32(needle) % len(ENDS)] for needle in needles]
     texts = [{unit: unit * (SHORT // len(unit)) for unit in some} for some in batched(units, 8)]
     times = [reading(b"\n".join(some.values())) for some in texts]
-    usual = min(median(times), 0.02)  # seconds, where all of them are slow
+    usual = min(median(times), 0.05)  # seconds, where all of them are slow
     slow = [
         unit
         for some, time in zip(texts, times, strict=True)
