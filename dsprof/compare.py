@@ -192,7 +192,7 @@ def _judged(first: Times, second: Times, tolerance: float, obstacle: str) -> dic
     if few and (apart := _far_apart(first, second, tolerance)):
         return apart
     if obstacle or rows < _FEWEST:
-        why = obstacle or f"{rows} timed steps, {_FEWEST} needed of each run"
+        why = obstacle or f"{rows} step times, {_FEWEST} needed of each run"
         needed = None if obstacle else _FEWEST
         return {"answer": "cannot tell", "why": why, "needed": needed} | dict.fromkeys(
             ("ratio", "low", "high")
@@ -222,7 +222,7 @@ def _far_apart(first: Times, second: Times, tolerance: float) -> dict[str, Any] 
     )
     return {
         "answer": "regression" if slower else "improvement",
-        "why": f"few timed steps, but {where}",
+        "why": f"few step times, but {where}",
         "needed": None,
         "ratio": second.mean / first.mean,
         "low": low,

@@ -96,7 +96,7 @@ def test_every_key_of_the_document_is_in_its_page() -> None:
 
 def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:
     found = compare(run_of(np.ones(3)), run_of(np.full(3, 2.0)))
-    assert (found.answer, found.why) == ("cannot tell", "3 timed steps, 8 needed of each run")
+    assert (found.answer, found.why) == ("cannot tell", "3 step times, 8 needed of each run")
 
 
 def test_few_rows_answer_where_all_of_one_run_are_far_from_all_of_the_other() -> None:
@@ -262,7 +262,7 @@ def test_sums_of_timers_are_judged_under_their_own_name_where_whole_steps_are_fe
     assert (found.seconds_from, found.first.rows, found.first.steps) == ("timers", 39, 4)
     lines = shown(found)
     assert lines["judged, sums of timers"] == ["31.1 ms", "41.8 ms", "+34 %"]
-    assert (lines["steps judged"], lines["steps averaged"]) == (["39", "39"], ["4", "39"])
+    assert (lines["times judged"], lines["times averaged"]) == (["39", "39"], ["4", "39"])
     assert lines["one step"] == ["37.8 ms", "41.8 ms"]  # not told by the same: no change
     assert lines["told by"] == ["throughput lines", "sums of timers"]
     assert lines["no timer"] == ["7.11 ms", "unknown"]

@@ -32,9 +32,11 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
 from dsprof.findings.job import Job
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.run.durations import window
 from dsprof.run.moments import STEP as WHOLE
 from dsprof.run.table import STEP, among, plain, positions, visits, where, within
 from dsprof.run.zero import UNSEEN
+from dsprof.units import windows
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -281,12 +283,16 @@ class Facts(Job):
 
     @cached_property
     def windows(self) -> str:
-        """What an average is based on, in words: `mean of 3 printed steps, 20 to 40`."""
+        """What an average is based on, in words: `mean of 3 printed steps, 20 to 40`, or `mean of 3
+        windows of 10 steps, printed at 20 to 40`.
+        """
         assert self.breakdown is not None
         many, how = self.breakdown, self.run.steps_were
-        if many.windows == 1:
-            return f"one {how} step, {many.last:,}{self._apart}"
-        return f"mean of {many.windows:,} {how} steps, {many.first:,} to {many.last:,}{self._apart}"
+        count = "one" if many.windows == 1 else f"mean of {many.windows:,}"
+        numbers = f"{many.first:,} to {many.last:,}" if many.windows > 1 else f"{many.last:,}"
+        of = windows(window(self.steps), many.windows)
+        what = f"{of}, {how} at" if of else f"{how} step{'s' * (many.windows > 1)},"
+        return f"{count} {what} {numbers}{self._apart}"
 
     @cached_property
     def _apart(self) -> str:

@@ -10,7 +10,6 @@ from dsprof.findings.anew import loading
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_replica import late_replica
-from dsprof.findings.proofs import called
 from dsprof.findings.shares import WORTH, Limit, too_large
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.stages import cost_of_inputs, hidden_input, late_input
@@ -21,6 +20,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
 )
 from dsprof.findings.uneven import input_seconds
+from dsprof.run.durations import called
 from dsprof.units import format_share
 
 _PINNED: Final = Advice("DataLoader(pin_memory=...)", "", "True", "the copy to the GPU can overlap")

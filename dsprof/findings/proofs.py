@@ -10,8 +10,9 @@ from dsprof.events import Kind
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
+from dsprof.run.durations import averages
 from dsprof.run.table import STEP, of_kind, positions
-from dsprof.units import format_count, format_seconds, windows
+from dsprof.units import format_count, format_seconds
 
 _RATE: Final = "samples_per_second"
 #: Metric whose line proves the seconds of a step, by how they are known.
@@ -53,24 +54,6 @@ def _stamped_lines(facts: Facts) -> pd.DataFrame:
 def by_the_clock(facts: Facts) -> bool:
     """Whether time stamps tell how long the judged steps took."""
     return bool(facts.steps["seconds_from"].eq("clock").any())
-
-
-def averages(steps: pd.DataFrame) -> pd.Series[float]:
-    """Of how many steps the seconds of each row are the mean."""
-    ways = steps["seconds_from"].isin(["logged", "bar", "clock"])
-    ways |= steps["seconds_from"].eq("timers") & steps["whole_from"].isna()
-    return steps["covers"].where(ways, 1.0)
-
-
-def window(steps: pd.DataFrame) -> int | None:
-    """Of how many steps each row is the mean: 1 if of single ones, None if they differ."""
-    many = averages(steps).unique()
-    return int(many[0]) if len(many) == 1 else None if len(many) else 1
-
-
-def called(steps: pd.DataFrame) -> str:
-    """`steps`, or `windows of 10 steps`: of a window, one step alone may stick out."""
-    return windows(window(steps)) or "steps"
 
 
 def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:

@@ -24,7 +24,7 @@ from dsprof.findings.growth import grown, is_of
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.look import look
 from dsprof.findings.memory import memory_growth
-from dsprof.findings.proofs import averages, called, step_proof
+from dsprof.findings.proofs import step_proof
 from dsprof.findings.rhythm import (
     MOST,
     are_first,
@@ -46,6 +46,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.throughput import too_few
 from dsprof.findings.updates import are_of_another
+from dsprof.run.durations import averages, called
 from dsprof.run.seldom import SELDOM
 from dsprof.units import format_seconds, format_share
 

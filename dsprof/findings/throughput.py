@@ -37,7 +37,8 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.work import work_beside
-from dsprof.units import format_seconds, format_share
+from dsprof.run.durations import window
+from dsprof.units import format_seconds, format_share, windows
 
 
 @once
@@ -293,7 +294,8 @@ def _comparable(facts: Facts) -> pd.DataFrame:
 
 
 def too_few(steps: pd.DataFrame) -> str:
-    return f"{len(steps)} timed step{'s' * (len(steps) != 1)}, {EVIDENCE_STEPS} needed"
+    what = windows(window(steps), len(steps)) or f"step{'s' * (len(steps) != 1)}"
+    return f"{len(steps)} timed {what}, {EVIDENCE_STEPS} needed"
 
 
 def _worst_rise(found: list[Level]) -> _Rise | None:

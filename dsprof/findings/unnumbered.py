@@ -10,7 +10,9 @@ from typing import Final
 from dsprof.findings.finding import Finding
 
 _NUMBERED: Final = re.compile(r"\b([Ss])teps? (\d[\d,]*(?:(?: to | and steps? )\d[\d,]*)?)")
-_SPAN: Final = re.compile(r"(printed steps?), \d[\d,]*(?: to \d[\d,]*)?")
+_SPAN: Final = re.compile(
+    r"(printed steps?|windows? of \S+ steps), (?:printed at )?\d[\d,]*(?: to \d[\d,]*)?"
+)
 _NOTE: Final = " Records are counted as they were printed: which steps they belong to is unknown."
 
 

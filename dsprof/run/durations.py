@@ -11,6 +11,7 @@ from dsprof.events import CLASSES, Class
 from dsprof.run.classes import TOLERATED
 from dsprof.run.pauses import behind_pauses
 from dsprof.run.table import among, numbers, of_part, where
+from dsprof.units import windows
 
 #: Steps whose whole duration must be stated before it is preferred to timers.
 ENOUGH: Final = 2
@@ -79,3 +80,21 @@ def overrun(steps: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
 def pauses(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps after a pause that is in no step's seconds, with its duration in `lasted`."""
     return behind_pauses(steps, all_seconds(steps))
+
+
+def averages(steps: pd.DataFrame) -> pd.Series[float]:
+    """Of how many steps the seconds of each row are the mean."""
+    ways = steps["seconds_from"].isin(["logged", "bar", "clock"])
+    ways |= steps["seconds_from"].eq("timers") & steps["whole_from"].isna()
+    return steps["covers"].where(ways, 1.0)
+
+
+def window(steps: pd.DataFrame) -> int | None:
+    """Of how many steps each row is the mean: 1 if of single ones, None if they differ."""
+    many = averages(steps).unique()
+    return int(many[0]) if len(many) == 1 else None if len(many) else 1
+
+
+def called(steps: pd.DataFrame) -> str:
+    """`steps`, or `windows of 10 steps`: of a window, one step alone may stick out."""
+    return windows(window(steps)) or "steps"

@@ -43,7 +43,7 @@ def _answer(found: Comparison) -> str:
         return "No difference"
     if found.answer == "cannot tell":
         enough = (
-            f"; about {count_of(_rounded(found.needed), 'timed step')} of each run would be enough"
+            f"; about {count_of(_rounded(found.needed), 'step time')} of each run would be enough"
             if found.needed and found.ratio is not None  # else `why` says it
             else ""
         )
@@ -87,7 +87,7 @@ def _times(found: Comparison) -> Table:
         by = measured_by(found.seconds_from, recorded=recorded)
         judged = [Part("", "", side.seconds, None) for side in sides]
         _change_of(table, f"judged, {by}" if by else "judged", judged, STRONG)
-        _facts(table, "steps judged", [f"{side.rows:,}" for side in sides])
+        _facts(table, "times judged", [f"{side.rows:,}" for side in sides])
     measures = [
         measured_by(side.seconds_from, recorded=side.recorded) or "unknown" for side in sides
     ]
@@ -98,7 +98,7 @@ def _times(found: Comparison) -> Table:
         parts = [_part(side, name) for side in sides]
         label = name if name == BLENT else Part(name, "", None, None).label  # room for the whole
         _change_of(table, label, parts, ACCENT if name in _LOUD else "")
-    averaged = "steps averaged" if any(side.rows != side.steps for side in sides) else "timed steps"
+    averaged = "times averaged" if any(side.rows != side.steps for side in sides) else "step times"
     _facts(table, averaged, [f"{side.steps:,}" for side in sides])
     if not alike:
         _facts(table, "told by", measures)

@@ -19,8 +19,8 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.rates import batch_of, rate_of_steps, samples_per_second, seconds_apart
 from dsprof.events import Kind
 from dsprof.findings.last_bar import Bar, bar
-from dsprof.findings.proofs import window
 from dsprof.findings.skips import told_since, told_skips
+from dsprof.run.durations import window
 from dsprof.run.table import STEP, of_kind
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
