@@ -28,6 +28,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.findings.traffic import REDUCED_IN_PHASES, beyond_gradients
 from dsprof.run.table import where
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share, listed
 
@@ -146,15 +147,15 @@ def beside_phases(facts: Facts, seconds: float) -> BesidePhases | None:
 def _may_reduce_gradients(facts: Facts, calls: pd.Index[str]) -> npt.NDArray[np.bool_]:
     """Which recorded calls in no phase may be a script's own averaging of gradients, and a barrier
     be beside it. None are, if gradients are reduced in a phase and these send little each, as
-    metrics do.
+    metrics do, or more than the model has gradients.
     """
     others = np.asarray(calls.str.contains("reduce|barrier"), bool)
     known = facts.phases_of("communication").index
-    if not known.str.contains(r"reduce.*_in_(?:backward|reduce)").any():
+    if not known.str.contains(REDUCED_IN_PHASES).any():
         return others
     beside = facts.held_up[facts.held_up["phase"].isna()]
-    large = beside["op"][beside["bytes"] >= SMALL].unique()
-    return others & np.isin(calls, np.asarray(large, object))
+    large = set(beside["op"][beside["bytes"] >= SMALL].astype("str")) - beyond_gradients(facts)
+    return others & np.isin(calls, np.asarray(sorted(large), object))
 
 
 def _late_to_send(facts: Facts, calls: pd.Index[str]) -> int | None:

@@ -127,6 +127,22 @@ def evaluating_in(facts: Facts, steps: pd.DataFrame) -> Floats:
     return own + _waiting(facts, steps)
 
 
+def evaluating_by_class(facts: Facts, steps: pd.DataFrame) -> dict[str, Floats]:
+    """Of which classes of time the same is that `evaluating_inside` holds of recorded steps."""
+    if not facts.run.is_recording or not evaluating_inside(facts, steps).any():
+        return {}
+    phases = main_phases(steps, facts.run.phases)
+    phases, many = phases[are_of_evaluations(phases)], max(1, phases["rank"].nunique())
+    each = phases.groupby([phases["class"].astype("str"), "step"])["self_seconds"].sum() / many
+    found = {str(name): of_each(each[name], steps) for name in each.index.unique(0)}
+    return found | {"communication": found.get("communication", 0.0) + _waiting(facts, steps)}
+
+
+def are_of_evaluations(phases: pd.DataFrame) -> pd.Series[bool]:
+    """Which phases are evaluations, or lie in one."""
+    return phases["name"].eq(EVALUATION) | phases["parent"].eq(EVALUATION)
+
+
 def waiting_for_evaluations(facts: Facts) -> float:
     """What ranks wait in the mean step for one that evaluates longer than they do, or alone."""
     return mean_of(facts, _waiting(facts, facts.steps))

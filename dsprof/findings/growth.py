@@ -9,15 +9,18 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.events import CLASSES, Class
+from dsprof.findings.evaluations import are_of_evaluations
 from dsprof.findings.facts import Facts
 from dsprof.findings.places import place_of
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 from dsprof.units import format_share
 
 
-def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
+def grown(
+    facts: Facts, before: pd.DataFrame, after: pd.DataFrame, *, evaluating: bool = True
+) -> str:
     """Which class of time grew most, or else which timer, where either is known; of time that none
-    explains, between which phases it lies."""
+    explains, between which phases it lies. Unless `evaluating`, evaluations are none of it."""
     rise = float(after["seconds"].mean() - before["seconds"].mean())
     if rise <= 0:  # steps that stick out hide it
         return ""
@@ -26,7 +29,7 @@ def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
     name = str(more.idxmax()) if len(known) > 1 else Class.OTHER
     if name != Class.OTHER:
         return _of_what_was_added(float(more[name]) / rise, name)
-    timer, longer = _longest_grown(facts, before, after)
+    timer, longer = _longest_grown(facts, before, after, evaluating=evaluating)
     if longer >= WAITING_EXPLAINS * rise:
         return _of_what_was_added(longer / rise, timer)
     if len(known) > 1:
@@ -53,16 +56,20 @@ def _of_what_was_added(share: float, what: str) -> str:
     return f" Of what was added, {format_share(min(share, 1.0))} is {what}."
 
 
-def _longest_grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str, float]:
+def _longest_grown(
+    facts: Facts, before: pd.DataFrame, after: pd.DataFrame, *, evaluating: bool
+) -> tuple[str, float]:
     """The timer that grew most and by how many seconds a step, saving apart; "" without any."""
-    was, now = (_own_seconds(facts, steps) for steps in (before, after))
+    was, now = (_own_seconds(facts, steps, evaluating=evaluating) for steps in (before, after))
     more = now.sub(was, fill_value=0.0)
     return (str(more.idxmax()), float(more.max())) if len(more) else ("", 0.0)
 
 
-def _own_seconds(facts: Facts, steps: pd.DataFrame) -> pd.Series[float]:
+def _own_seconds(facts: Facts, steps: pd.DataFrame, *, evaluating: bool) -> pd.Series[float]:
     """Seconds a step of each timer without those inside it, the mean over the ranks."""
     phases = apart_from_saves(main_phases(steps, facts.run.phases))
     ranks = max(1, phases["rank"].nunique())
+    if not evaluating:
+        phases = phases[~are_of_evaluations(phases)]
     own: pd.Series[float] = phases.groupby(phases["name"].astype("str"))["self_seconds"].sum()
     return own / (len(steps) * ranks)

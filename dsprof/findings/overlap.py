@@ -26,7 +26,13 @@ from dsprof.findings.thresholds import (
     OVERLAP_LOW,
     WAITING_WORTH_NAMING,
 )
-from dsprof.findings.traffic import REDUCTION, overlap_advice, overlap_is_off, reduction_seconds
+from dsprof.findings.traffic import (
+    REDUCTION,
+    beyond_gradients,
+    overlap_advice,
+    overlap_is_off,
+    reduction_seconds,
+)
 from dsprof.findings.uneven import input_seconds
 from dsprof.run.table import numbers, where
 from dsprof.units import format_bytes, format_seconds, format_share
@@ -109,7 +115,8 @@ def _large_reduction(facts: Facts) -> float | None:
     tokens of experts, the next computation waits. Of a small call there is nothing to begin
     earlier: it costs latency, or waits. What waits for a late rank is `straggler-rank`'s.
     A group that reduces in forward, too, holds parts of layers: it sums activations, which the
-    next layer waits for, and not gradients.
+    next layer waits for, and not gradients; nor are what the script sends itself and is larger than
+    these.
     """
     if not facts.exposure_is_known:
         return None
@@ -117,6 +124,7 @@ def _large_reduction(facts: Facts) -> float | None:
     calls = where(calls, operations(calls, _REDUCES) & (numbers(calls["bytes"]) >= SMALL))
     activations = calls["group"][calls["phase"].astype("str").str.startswith(_FORWARD)].unique()
     gradients = ~calls["group"].isin(activations)
+    gradients &= calls["phase"].notna() | ~calls["op"].isin(beyond_gradients(facts))
     calls = where(calls, gradients.to_numpy(bool))
     seconds = float(calls["seconds"].sum()) * (facts.per_step or 0.0)
     return max(seconds - _waited(facts, calls), 0.0)

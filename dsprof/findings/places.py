@@ -36,6 +36,8 @@ _HINTS: Final[dict[tuple[str | None, str], str]] = {
     (None, "forward"): "scripts load and prepare batches",
     ("forward", "backward"): "scripts compute the loss",
     ("backward", "step"): "scripts clip, unscale or inspect gradients by hand",
+    ("step", "forward"): "scripts load batches by other means than PyTorch's DataLoader, log, "
+    "average weights, step a scheduler, or evaluate another module than the one that trains",
     ("step", ""): "scripts log, average weights, step a scheduler, move a batch to the device, or "
     "evaluate another module than the one that trains",
 }

@@ -15,7 +15,12 @@ from dsprof.analysis.trends import REPEATS, Floats, excess, outliers, spikes
 from dsprof.events import Severity
 from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterating
 from dsprof.findings.backwards import more_in_them
-from dsprof.findings.evaluations import evaluating_in, evaluating_inside, less_often
+from dsprof.findings.evaluations import (
+    evaluating_by_class,
+    evaluating_in,
+    evaluating_inside,
+    less_often,
+)
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -42,6 +47,7 @@ from dsprof.findings.thresholds import (
     SPIKES_CRITICAL,
     SPIKES_WARNING,
     WAITING_EXPLAINS,
+    WORTH_NAMING,
     grade,
 )
 from dsprof.findings.throughput import too_few
@@ -160,7 +166,9 @@ def _longest(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -
     row = rows[np.argmax(seconds[rows])]
     many = averages(steps).iloc[row]
     mean = f" a step in the mean of its {many:,.0f}" if many > 1 else ""
-    return format_seconds(float(seconds[row])) + mean
+    apart = float(steps["seconds"].iloc[row]) - float(seconds[row]) > WORTH_NAMING * seconds[row]
+    told = " beside what evaluating and saving take," if apart else ""
+    return format_seconds(float(seconds[row])) + mean + told
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,8 +388,12 @@ def _saving(facts: Facts) -> Floats:
 
 
 def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
-    """Which class of time, or timer, is longer in them, of what is timed beside saving."""
+    """Which class of time, or timer, is longer in them, of what is timed beside saving, and beside
+    evaluating that has a finding of its own."""
     steps = steps.assign(checkpoint=np.nan)
+    apart = evaluating_by_class(facts, facts.series)
+    for name, took in apart.items():
+        steps[name] = (steps[name] - took).clip(lower=0.0)
     out = np.zeros(len(steps), bool)
     out[rows] = True
-    return grown(facts, steps[~out], steps[out])
+    return grown(facts, steps[~out], steps[out], evaluating=not apart)

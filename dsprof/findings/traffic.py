@@ -10,6 +10,7 @@ from dsprof.findings.accumulation import reductions_of_a_step
 from dsprof.findings.advice import DEFAULTS, change, more_micro_batches
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
+from dsprof.run.table import where
 from dsprof.units import format_bytes
 
 #: Timers of the reduction of gradients.
@@ -19,6 +20,9 @@ REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 _OF_LAYERS: Final = ("all_reduce_in_forward", "reduce_scatter_tensor_in_forward")
 #: Collectives that move a whole tensor, or twice that, less one rank's part.
 _WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
+#: Recorded calls that reduce gradients.
+REDUCED_IN_PHASES: Final = r"reduce.*_in_(?:backward|reduce)"
+_WIDEST: Final = 4  # bytes of a gradient
 #: Settings that make groups smaller than all ranks: of the job, and of ZeRO (hpZ, MiCS).
 _PARTED: Final = ("expert_parallel_size", "sequence_parallel_size")
 _SHARDED: Final = ("zero_hpz_partition_size", "mics_shard_size")
@@ -67,6 +71,19 @@ def most_sent(facts: Facts) -> float | None:
     size = per_operation(facts.held_up)["bytes"] * times
     gathered = size.index.str.contains("gather")
     return float(size[gathered].sum()) * (ranks - 1) + 2 * float(size[~gathered].sum())
+
+
+def beyond_gradients(facts: Facts) -> set[str]:
+    """Operations in no phase of a recording that send more in a step than the model can have of
+    gradients, which are also reduced in a phase: they are of something else."""
+    parameters, backwards = facts.layout.parameters, facts.layout.micro_batches
+    if not (facts.exposure_is_known and facts.per_step and parameters and backwards):
+        return set()
+    if not facts.phases_of("communication").index.str.contains(REDUCED_IN_PHASES).any():
+        return set()
+    beside = where(facts.held_up, facts.held_up["phase"].isna().to_numpy(bool))
+    sent = per_operation(beside)["bytes"] * facts.per_step
+    return set(map(str, sent.index[sent > _WIDEST * parameters * backwards]))
 
 
 def fewer_calls(facts: Facts) -> tuple[Advice, ...]:

@@ -681,6 +681,34 @@ def test_what_a_script_reduces_in_few_bytes_is_its_own_where_backward_reduces_gr
         assert "what the script sends by all_reduce" not in [one.setting for one in found.advice]
 
 
+@pytest.mark.parametrize("parameters", [MIB, MIB // 8])
+def test_what_a_script_reduces_is_not_its_gradients_where_the_model_has_fewer(
+    tmp_path: Path, parameters: int
+) -> None:
+    """An all-reduce of 2 MiB beside the phases, and that of ZeRO in backward."""
+    config: dict[str, Any] = {"world_size": 2, "parameters": parameters}
+    config |= {"gradient_accumulation_steps": 1, "zero_stage": 1}
+    config |= {"ds_config": '{"zero_optimization": {"stage": 1}}'}
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config=config))
+        backward, whose = writer.name("backward", 0, "compute"), writer.name("0 ranks 0-1")
+        calls = ((writer.name("all_reduce", backward), 10), (writer.name("all_reduce"), 30))
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            writer.span(backward, begin, begin + 70 * MS, step)
+            for op, many in calls:
+                at = begin + (60 if many == 10 else 70) * MS
+                writer.collective(op, whose, at, at, many * MS, step, -1, 2 * MIB, 1, step)
+            writer.step(step, begin, begin + 100 * MS, (0.06, 0.04, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+        writer.close()
+    run, is_own = load(tmp_path), parameters < MIB
+    found = one(run, "communication-bound")
+    settings = [advice.setting for advice in found.advice]
+    assert ("what the script sends by all_reduce" in settings) == is_own
+    assert found.title.endswith("75 % of it outside of forward, backward and update") == is_own
+    assert ("no-overlap" in rules(run)) != is_own  # 10 ms of 100 are too few to hide
+
+
 @pytest.mark.parametrize(("blocked", "severity"), [(40, "critical"), (10, "warning"), (2, None)])
 def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_up(
     tmp_path: Path, blocked: int, severity: str | None

@@ -40,6 +40,24 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
     assert "average weights" in place.hint
 
 
+def test_a_step_that_begins_with_its_forward_may_wait_for_a_loader_that_is_not_pytorchs(
+    tmp_path: Path,
+) -> None:
+    writer, at = Writer.create(tmp_path, header(world=1)), MS
+    for step in range(1, 31):
+        began = at
+        at += 20 * MS
+        for name in ("forward", "backward", "step"):
+            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
+            at += 10 * MS
+        writer.step(step, began, at)
+    writer.close()
+    place = found(load(tmp_path))
+    assert place is not None
+    assert place.words == "between step and the next forward"
+    assert "load batches by other means than PyTorch's DataLoader" in place.hint
+
+
 @pytest.mark.parametrize("stages", [2, 3])
 def test_stages_that_begin_with_different_phases_pause_in_one_place(
     tmp_path: Path, stages: int

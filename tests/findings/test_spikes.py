@@ -557,3 +557,18 @@ def test_steps_of_which_forward_alone_is_longer_may_hold_an_evaluation_and_no_lo
     advice = [said.setting for said in alone(run_of(rows, world_size=1), "step-spikes").advice]
     assert ("evaluation before these steps" in advice) == evaluates
     assert ("lengths of the batches" in advice) != evaluates
+
+
+def test_what_is_longer_beside_an_evaluation_that_has_a_finding_is_not_said_to_be_it() -> None:
+    """Behind each tenth step a recording shows an evaluation of 3 s, and 5 s that nothing times."""
+    rows: list[Row] = []
+    for step in range(1, 61):
+        out = step % 10 == 5
+        took = {"forward": 0.5, "step": 0.5, "evaluation": 3.0 * out}
+        rows += [phase(name, step, seconds) for name, seconds in took.items() if seconds]
+        rows.append(metric("step_seconds", step, 9.0 if out else 1.0))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    assert alone(run, "evaluation-stall")
+    found = alone(run, "step-spikes")
+    assert "the longest 6.00 s beside what evaluating and saving take, instead of" in found.summary
+    assert "Of what was added, 100 % is time no timer explains" in found.summary
