@@ -14,8 +14,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,18 @@ _TO_TRACE: Final = (
     "run as the job's user or as root; in a container, start it with --cap-add SYS_PTRACE; "
     "/proc/sys/kernel/yama/ptrace_scope must be 0, unless root asks"
 )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No key of our terminal ends this thread, nor those that it starts meanwhile: a gdb that ends
+    in the middle of a call would leave the process in that.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_lines(pid: int, lines: Path) -> None:
@@ -90,32 +102,27 @@ def bytes_of(pid: int, name: str) -> bytes:
 def _done(command: Sequence[str]) -> tuple[int | None, str]:
     """A command's exit code, None if it takes too long, and what it said.
 
-    A gdb that ends in the middle of a call would leave the process in that. So no key of our
-    terminal reaches it, or ends us meanwhile, and it does not write to a pipe of ours, whom SIGTERM
-    may end. On SIGTERM gdb lets go of the process.
+    No key of our terminal reaches it, or ends us meanwhile, and it does not write to a pipe of
+    ours, whom SIGTERM may end. On SIGTERM gdb lets go of the process.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
-    try:
-        with tempfile.TemporaryFile() as said:
-            process = subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | {"LC_ALL": "C"},  # its words are looked for below
-            )
-            try:
+    with undisturbed(), tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | {"LC_ALL": "C"},  # its words are looked for below
+        )
+        try:
+            process.wait(_GDB)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_GDB)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_GDB)
-                return None, ""
-            said.seek(0)
-            return process.returncode, said.read().decode(errors="replace")
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return None, ""
+        said.seek(0)
+        return process.returncode, said.read().decode(errors="replace")
 
 
 def _python_of(pid: int) -> tuple[tuple[int, int], str]:

@@ -8,13 +8,22 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.hook.injection import GONE, PROC, denied, run_lines, state_of, status_of
+from dsprof.hook.injection import (
+    GONE,
+    PROC,
+    denied,
+    run_lines,
+    state_of,
+    status_of,
+    undisturbed,
+)
 from dsprof.hook.ranks import ranks_below, trainer_of
 from dsprof.hook.startup import MAKES_BATCHES, NOT_NOW, calls_of, joining, leaving
 from dsprof.hook.together import leave_out
@@ -25,6 +34,7 @@ from dsprof.recording.layout import SUFFIX
 
 PATIENCE: Final = 30.0  #: seconds for an answer, and for the end of the step that is under way
 _TURN: Final = 0.1  # seconds between two looks
+_AT_ONCE: Final = 16  # processes that are asked at a time, each by a gdb
 _TIMES: Final = 5  # that a process is asked again which answers that it cannot right now
 
 
@@ -102,12 +112,12 @@ def _asked(
         return _is_asked(rank, lines)
 
     well, workers = [], []
-    told = _answered({rank: answers[rank] for rank in ranks if ask(rank)})
+    told = _answered({rank: answers[rank] for rank in _each_at_once(ask, ranks)})
     for _ in range(_TIMES):
         again = [rank for rank, said in told.items() if said == NOT_NOW]
         if not again:
             break
-        told |= _answered({rank: answers[rank] for rank in again if ask(rank)})
+        told |= _answered({rank: answers[rank] for rank in _each_at_once(ask, again)})
     for rank, answer in answers.items():
         is_over = told.get(rank, "") is not None or state_of(rank.pid) in GONE
         if is_over and not leave and not calls_of(answer).exists():
@@ -122,6 +132,14 @@ def _asked(
         else:
             well.append(rank)
     return well, workers
+
+
+def _each_at_once(ask: Callable[[Rank], bool], ranks: Sequence[Rank]) -> list[Rank]:
+    """Those that could be asked. While gdb holds one of them the others wait for it in their next
+    collective: one after the other, training would stand still for as long as all take together.
+    """
+    with undisturbed(), ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [rank for rank, is_asked in zip(ranks, pool.map(ask, ranks)) if is_asked]
 
 
 def _is_asked(rank: Rank, lines: Path) -> bool:

@@ -359,6 +359,21 @@ def test_ctrl_c_waits_until_gdb_is_done(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
+@by_gdb
+def test_training_stands_still_for_one_gdb_and_not_for_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these waits until the other one has begun."""
+    gdb, both = tmp_path / "gdb", f"[ $(ls {tmp_path} | grep -c begun) = 2 ]"
+    wait = f"for n in $(seq 100); do {both} && touch {tmp_path}/met.$$ && exit; sleep 0.1; done"
+    gdb.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun.$$\n{wait}\n")
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with running(sys.executable, LOOP) as one, running(sys.executable, LOOP) as other:
+        join([one.pid, other.pid], tmp_path / "run")
+    assert len(list(tmp_path.glob("met.*"))) == 2
+
+
 def test_a_stopped_process_is_said_to_be_and_stays_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
