@@ -32,6 +32,7 @@ SCHEMA: Final = EVENTS.set(_RECORD, pa.field("record", pa.int64()))
 EMPTY: Final = pa.Table.from_batches([], SCHEMA)  # `empty_table` would import pandas
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Store:
@@ -210,7 +211,8 @@ def _last_steps(table: pa.Table) -> pa.Table:
     keep[np.flatnonzero(keep)[:-_LOOSE]] = False
     rows = np.flatnonzero(here & (step >= 0))
     if len(rows):
-        behind = _behind(step[rows], table["engine"].to_numpy()[rows], _moments(table)[rows])
+        engine, of_process = table["engine"].to_numpy()[rows], _of_process(table)[rows]
+        behind = _behind(step[rows], engine, _moments(table)[rows], of_process)
         seen, counts = np.unique(behind[behind >= 0], return_counts=True)
         total = counts.cumsum()
         fits, most = (int(np.searchsorted(total, size)) for size in (ROWS, MOST_ROWS))
@@ -219,18 +221,29 @@ def _last_steps(table: pa.Table) -> pa.Table:
     return table if keep.all() else table.filter(pa.array(keep))
 
 
-def _behind(step: Array, engine: Array, moment: Array) -> Array:
+def _of_process(table: pa.Table) -> Mask:
+    """Rows of memory and GPUs: a recording counts them to no engine, and its steps to the first."""
+    kind = table["kind"].cast(pa.string())
+    are = pc.is_in(kind, pa.array([Kind.MEMORY.value, Kind.GPU.value]))
+    return np.asarray(are.to_numpy(zero_copy_only=False), bool)
+
+
+def _behind(step: Array, engine: Array, moment: Array, of_process: Mask) -> Array:
     """How far each row's step lies behind the last one of its engine; -1 where that one had ended
     before the one that is trained now began, as where a script trains a model for each fold.
     """
+    mine = ~of_process if not of_process.all() else np.ones(len(step), bool)
     _, which = np.unique(engine, return_inverse=True)
     many = int(which.max()) + 1
     first, last, newest = np.full(many, _FAR), np.full(many, -_FAR), np.zeros(many, np.int64)
-    np.minimum.at(first, which, moment)
-    np.maximum.at(last, which, moment)
-    np.maximum.at(newest, which, step)
-    over = last < first[last.argmax()]
-    return np.where(over[which], -1, newest[which] - step)
+    np.minimum.at(first, which[mine], moment[mine])
+    np.maximum.at(last, which[mine], moment[mine])
+    now = last.argmax()
+    over = (last < first[now])[which]
+    if over.any():
+        which, over = np.where(mine, which, now), np.where(mine, over, moment < first[now])
+    np.maximum.at(newest, which[~over], step[~over])
+    return np.where(over, -1, newest[which] - step)
 
 
 def _moments(table: pa.Table) -> Array:

@@ -57,7 +57,7 @@ class Overview:
     parts: list[Part]  # what the terminal's table shows of the two
     communication_share: float | None
     bound: dict[str, int]  # rows held back by each cause
-    loss: tuple[float, float] | None  # first and last
+    loss: tuple[float, float] | None  # first and last that is a number
     samples_per_second: float | None  # of the last launch where no step is timed, as the next two
     tokens_per_second: float | None
     tflops: float | None
@@ -71,6 +71,7 @@ class Overview:
     tokens_per_second_gpu: float | None = None  # of one GPU, where that of all is unknown
     aside: str = ""  # which steps the means leave out
     seconds_apart: float | None = None  # from step to step, where a recording's engines take turns
+    loss_until: int | None = None  # step of the last loss, where all that follow are no numbers
 
 
 _SEEN: Final[WeakKeyDictionary[Run, Overview]] = WeakKeyDictionary()
@@ -124,6 +125,7 @@ def _overview(run: Run) -> Overview:
         bar=bar(run),
         aside=left_aside(steps),
         seconds_apart=seconds_apart(run, main),
+        loss_until=_loss_until(run, _of_one_engine(steps, main)),
     )
 
 
@@ -190,6 +192,18 @@ def _micro_losses(run: Run) -> pd.Series[float]:
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:
     told = values.dropna()
     return (float(told.iloc[0]), float(told.iloc[-1])) if len(told) else None
+
+
+def _loss_until(run: Run, steps: pd.DataFrame) -> int | None:
+    """After which of these steps the source tells losses, and none that is a number."""
+    known = steps["loss"].notna().to_numpy(bool)
+    if not known.any():
+        return None
+    last = steps[known].iloc[-1]
+    told = of_kind(run.told, Kind.METRIC, "loss")
+    later = steps["step"][steps["segment"].eq(last["segment"]) & steps["step"].gt(last["step"])]
+    mine = told["segment"].eq(last["segment"]) & told["engine"].eq(last["engine"])
+    return int(last["step"]) if bool((mine & told["step"].isin(later)).any()) else None
 
 
 def _skipped(run: Run) -> int | None:

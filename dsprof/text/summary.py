@@ -325,7 +325,9 @@ def _loss(seen: Overview) -> str:
     if seen.loss is None:
         return ""
     first, last = (f"{value:#.4g}".rstrip(".") for value in seen.loss)
-    return first if first == last else f"{first} → {last}"
+    one = "step" if seen.first is not None else "record"
+    since = f" at {one} {seen.loss_until:,}, not a number since" if seen.loss_until else ""
+    return (first if first == last else f"{first} → {last}") + since
 
 
 def _overall(seen: Overview) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -60,6 +61,25 @@ def test_an_engine_that_ended_before_another_began_is_none_of_the_last_steps() -
     store.add(rows(101, 103, at=at + pd.Timedelta(seconds=201)))
     store.add(rows(6, 6, engine=1, at=at + pd.Timedelta(seconds=202)))
     assert set(store.recent().to_pandas()["engine"]) == {0, 1}
+
+
+def test_memory_of_a_process_belongs_to_the_engine_that_is_trained_when_it_is_read() -> None:
+    """A recording counts it to no engine: its rows name the first, which is over here."""
+    store = Store()
+    at = pd.Timestamp("2026-01-01", tz="UTC")
+    memory: Any = {"kind": "memory", "name": "host_process", "each": 1}
+    for step in range(1, 11):
+        begun = at + pd.Timedelta(seconds=step)
+        store.add(rows(step, step, at=begun))
+        store.add(rows(step, step, at=begun, **memory))
+        begun += pd.Timedelta(seconds=100)
+        store.add(rows(step, step, engine=1, at=begun))
+        store.add(rows(step, step, at=begun + pd.Timedelta(seconds=0.5), **memory))
+    kept = store.recent().to_pandas()
+    of_steps = kept[kept["kind"] == "metric"]
+    assert (set(of_steps["engine"]), len(of_steps)) == ({1}, 30)
+    assert kept["at"].min() > (at + pd.Timedelta(seconds=100)).tz_localize(None)
+    assert len(kept) == 40
 
 
 def test_of_engines_that_number_their_steps_differently_the_last_steps_of_each_are_kept() -> None:

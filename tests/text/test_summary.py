@@ -7,11 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
 import dsprof
 from dsprof.findings.advice import more_micro_batches
+from dsprof.live.drawn import recent_of
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
 from dsprof.page.ranks import rank_section
@@ -172,6 +174,20 @@ def test_records_without_a_step_number_are_never_called_steps(tmp_path: Path) ->
     said = shown(run, 400)
     assert "4 records, which steps they belong to is unknown" in said
     assert not re.search(r"\bsteps? \d", said)
+
+
+@pytest.mark.parametrize("last", [float("nan"), 0.5])
+def test_a_loss_that_is_no_number_any_more_is_not_said_to_be_the_last_that_was(
+    last: float,
+) -> None:
+    rows = steps(12, {"forward": 1.0}, 1.0)
+    losses = [*np.linspace(2.0, 1.0, 10), float("nan"), last]
+    rows += [metric("loss", step, loss) for step, loss in enumerate(losses, 1)]
+    run = run_of(rows)
+    lost = "2.000 → 1.000 at step 10, not a number since"
+    (said,) = [line for line in shown(run).splitlines() if line.startswith("  Loss")]
+    assert said.strip().split(maxsplit=1)[1] == (lost if np.isnan(last) else "2.000 → 0.5000")
+    assert (recent_of(run, []).figures.loss is None) == np.isnan(last)
 
 
 def test_what_the_trainer_says_of_the_whole_training_is_shown(tmp_path: Path) -> None:
