@@ -76,7 +76,7 @@ def most_sent(facts: Facts) -> float | None:
 def beyond_gradients(facts: Facts) -> set[str]:
     """Operations in no phase of a recording that send more in a step than the model can have of
     gradients, which are also reduced in a phase: they are of something else."""
-    parameters, backwards = facts.layout.parameters, facts.layout.micro_batches
+    parameters, backwards = facts.layout.parameters, _backwards(facts)
     if not (facts.exposure_is_known and facts.per_step and parameters and backwards):
         return set()
     if not facts.phases_of("communication").index.str.contains(REDUCED_IN_PHASES).any():
@@ -84,6 +84,13 @@ def beyond_gradients(facts: Facts) -> set[str]:
     beside = where(facts.held_up, facts.held_up["phase"].isna().to_numpy(bool))
     sent = per_operation(beside)["bytes"] * facts.per_step
     return set(map(str, sent.index[sent > _WIDEST * parameters * backwards]))
+
+
+def _backwards(facts: Facts) -> float:
+    """Of a rank in a recorded step; each may have gradients of its own to reduce."""
+    found = facts.phases[facts.phases["name"] == "backward"]
+    every = len(facts.steps) * max(1, found["rank"].nunique())
+    return float(found["count"].sum()) / every if every else 0.0
 
 
 def fewer_calls(facts: Facts) -> tuple[Advice, ...]:

@@ -263,7 +263,7 @@ class Collectives:
         if not issued[IS_MEASURED]:
             blocked = -1
         where = self.timeline.block(blocked, issued[OPERATION].class_)
-        self._write(issued, wait, blocked, flags, where)
+        self._write(in_step_of(where, issued), wait, blocked, flags, where)
 
     def _settle(self, ended: Ended) -> None:
         """A step has ended: what was issued in earlier steps will hardly be waited for any more.
@@ -368,3 +368,13 @@ class Collectives:
         )  # fmt: skip
         groups[number] = known
         return known
+
+
+def in_step_of(where: Where, issued: Issued) -> Issued:
+    """The call as one of the step that waited for it: an earlier one may have issued it, whose time
+    does not hold that wait.
+    """
+    track = where[1]
+    if track is None or track.step == issued[STEP]:
+        return issued
+    return (*issued[:4], track.step, *issued[5:])

@@ -18,6 +18,7 @@ from dsprof.hook.collectives import (
     TRACK,
     Collectives,
     Issued,
+    in_step_of,
 )
 from dsprof.hook.cuda import ASIDE, NONE
 from dsprof.hook.device import CALL_AT, COLLECTIVE, DeviceTimeline, Interval
@@ -189,7 +190,8 @@ class DeviceCollectives(Collectives):
             self._lies_aside(issued)
             return
         self._ended(issued[OPERATION].class_)
-        self._write(issued, wait, blocked, flags, self.timeline.where())
+        where = self.timeline.where()
+        self._write(in_step_of(where, issued), wait, blocked, flags, where)
 
     def _lies_aside(self, issued: Issued) -> None:
         """The current stream, another one than the compute stream, carries a call or waits for

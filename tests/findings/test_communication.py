@@ -687,8 +687,7 @@ def test_what_a_script_reduces_is_not_its_gradients_where_the_model_has_fewer(
 ) -> None:
     """An all-reduce of 2 MiB beside the phases, and that of ZeRO in backward."""
     config: dict[str, Any] = {"world_size": 2, "parameters": parameters}
-    config |= {"gradient_accumulation_steps": 1, "zero_stage": 1}
-    config |= {"ds_config": '{"zero_optimization": {"stage": 1}}'}
+    config |= {"zero_stage": 1, "ds_config": '{"zero_optimization": {"stage": 1}}'}
     for rank in (0, 1):
         writer = Writer.create(tmp_path, header(rank=rank, world=2, config=config))
         backward, whose = writer.name("backward", 0, "compute"), writer.name("0 ranks 0-1")

@@ -117,3 +117,4 @@ def test_what_one_step_issues_the_next_one_may_wait_for(timeline: Timeline) -> N
     timeline.close_step(track, 2)
     (call,) = read(timeline.writer.path).collectives
     assert call.blocked > 0
+    assert call.step == 2  # whose time holds the wait
