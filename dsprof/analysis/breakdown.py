@@ -228,10 +228,10 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
 def mean_of(steps: pd.DataFrame, column: str) -> float:
     """The mean of a column over steps; for rates the mean over time. NaN if no value is known.
 
-    A row of a progress bar covers many steps and weighs accordingly. A rate is weighted by the
-    duration of its step. If `seconds` is not the duration that the rate is based on, 1 / rate
-    stands for it, because with a constant batch a step takes longer in proportion as the rate is
-    lower.
+    A row that is the mean of many steps weighs accordingly: lines need not stand equally far apart.
+    A rate is weighted by the duration of its step. If `seconds` is not the duration that the rate
+    is based on, 1 / rate stands for it, because with a constant batch a step takes longer in
+    proportion as the rate is lower.
     """
     values = numbers(steps[column])
     known = ~np.isnan(values)
@@ -245,8 +245,9 @@ def mean_of(steps: pd.DataFrame, column: str) -> float:
 
 
 def weights_of(steps: pd.DataFrame) -> np.ndarray:
-    """The number of steps that each row stands for: those that a bar covers, otherwise 1. [rows]"""
-    weights: np.ndarray = np.where(steps["seconds_from"] == "bar", numbers(steps["covers"]), 1.0)
+    """The number of steps whose mean each row is; 1 where it is that of a single step. [rows]"""
+    of_several = steps["seconds_from"].isin(["bar", "logged", "clock"])
+    weights: np.ndarray = np.where(of_several, numbers(steps["covers"]), 1.0)
     return weights
 
 
@@ -306,7 +307,8 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     found = np.flatnonzero(last >= 0)
     table = phases.iloc[last[found]][list(_LAST)]
     table = table.set_axis(words[found]).rename(columns=_SHOWN)
-    total = np.bincount(known // (len(CLASSES) + 1), sums.sum(axis=0), len(words))[found]
-    table.insert(1, "seconds", total / max(1.0, ranks.sum()))
+    weights = weights_of(steps)
+    total = np.bincount(known // (len(CLASSES) + 1), weights @ sums, len(words))[found]
+    table.insert(1, "seconds", total / max(1.0, float(weights @ ranks)))
     largest_first: pd.DataFrame = table.sort_values("seconds", ascending=False, kind="stable")
     return largest_first

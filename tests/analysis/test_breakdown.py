@@ -17,6 +17,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
 from dsprof.text.overview import overview
+from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 from tests.run.run_rows import events, grammar_with, metric, timers
 
@@ -193,3 +194,14 @@ def test_a_recorded_first_step_that_began_late_is_no_part_of_the_mean(
     seen = overview(load(tmp_path))
     assert seen.seconds == pytest.approx(0.1)
     assert seen.aside == ", without the first step, a warm-up"
+
+
+def test_a_window_counts_as_many_times_as_it_has_steps() -> None:
+    """Lines need not stand equally far apart."""
+    line = "Epoch: [0][{}/5005]\tTime {:.3f} ({:.3f})\tData {:.3f} ({:.3f})\tLoss 6.9 (6.9)\n"
+    run = run_of_text(line.format(14, 1, 8, 0.5, 7), line.format(15, 88, 13, 87, 12))
+    mean = breakdown_of(run.steps, run.phases)
+    assert mean is not None
+    assert mean.seconds == pytest.approx(13)
+    assert mean.classes["data"] == pytest.approx(12)
+    assert mean.phases["seconds"]["data_time"] == pytest.approx(12)

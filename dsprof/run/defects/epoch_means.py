@@ -75,7 +75,8 @@ def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
         means = part[list(_MEANS.values())].to_numpy(float)
         lines.loc[part.index, "turn"] = turn
         if not _are_of_more(turn, means[:, 0], part["alone"].to_numpy(float)):
-            lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means)
+            own = part[["alone", "waited"]].to_numpy(float)
+            lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means, own)
     return lines
 
 
@@ -109,9 +110,11 @@ def _are_alike(lines: pd.DataFrame) -> bool:
     return known.empty or bool(np.abs(beyond).max() <= _ALIKE * took)
 
 
-def _since_the_line_before(turn: Numbers, means: Numbers) -> Numbers:
+def _since_the_line_before(turn: Numbers, means: Numbers, own: Numbers) -> Numbers:
     """The mean of the turns of the stretch in which each line stands; the first column decides how
-    long stretches are. NaN where the numbers contradict each other or their decimals are too few.
+    long stretches are. A turn right behind one that is printed is what its line says, which has
+    more decimals than the means of many. NaN where the numbers contradict each other or their
+    decimals are too few.
     """
     found = np.full(means.shape, np.nan)
     begin, stretches = 0, [(0, np.zeros(means.shape[1]), 0.0)]  # first line, sums and turns before
@@ -119,6 +122,11 @@ def _since_the_line_before(turn: Numbers, means: Numbers) -> Numbers:
         return found
     for at, now in enumerate(turn):
         _, sums, before = stretches[-1]
+        if begin == at and now - before == 1:
+            found[at] = own[at]
+            begin = at + 1
+            stretches.append((begin, now * means[at], now))
+            continue
         took = now * means[at] - sums
         if not took[0] > 0:
             return np.full(means.shape, np.nan)

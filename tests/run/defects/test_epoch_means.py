@@ -107,3 +107,21 @@ def test_a_line_of_swin_tells_of_all_turns_since_the_one_before() -> None:
     run = run_of_text(line.format(0, "0.5000"), line.format(50, "1.4804"))
     assert run.steps["seconds"].to_list() == pytest.approx([0.5, 1.5], rel=1e-3)
     assert run.steps["covers"].to_list() == [1, 50]
+
+
+def test_turns_right_behind_each_other_are_told_by_their_own_lines() -> None:
+    """Of single turns the means of many tell too little, however quick or slow they were."""
+    took = [8.5] * 14 + [1.15, 0.154, 67.619, 0.16, 3.062, 0.154, 15.261, 0.154]
+    lines = []
+    for at in range(14, len(took)):
+        mean = sum(took[: at + 1]) / (at + 1)
+        lines.append(
+            f"Epoch: [0][{at}/5005]\tTime {took[at]:.3f} ({mean:.3f})"
+            f"\tData {took[at] - 0.1:.3f} ({mean - 0.1:.3f})\tLoss 6.9 (6.9)\n"
+        )
+    steps = run_of_text(*lines).steps
+    first = sum(took[:15]) / 15
+    assert steps["seconds"].to_list() == pytest.approx([first, *took[15:]], abs=0.001)
+    waited = [seconds - 0.1 for seconds in (first, *took[15:])]
+    assert steps["data"].to_list() == pytest.approx(waited, abs=0.001)
+    assert steps["covers"].to_list() == [15, *[1] * 7]
