@@ -307,7 +307,7 @@ def _said_of_bars(facts: Facts) -> str:
     if bar(facts.run) is None:
         return ""
     if _bars_of_steps(facts):
-        return "A progress bar counts its steps, but there is no second position to time them by. "
+        return "A progress bar counts its steps; only its last position is read, which times none. "
     return "A progress bar moves; whether an iteration of it is an optimizer step is not stated. "
 
 
