@@ -48,7 +48,15 @@ def _stamped_lines(facts: Facts) -> pd.DataFrame:
         rows[rows["at"].notna()]
         for rows in (facts.steps, lines.drop_duplicates(list(STEP), keep="last"), facts.own_steps)
     )
-    return next((rows for rows in (marks, *others) if len(rows) > 1), marks)
+    found = next((rows for rows in (marks, *others) if len(rows) > 1), marks)
+    return pd.concat([_before(facts), marks]) if found is marks else found
+
+
+def _before(facts: Facts) -> pd.DataFrame:
+    """The step at whose stamp the first of the judged ones begins, if that is known."""
+    own, first = facts.own_steps, facts.steps.iloc[0]
+    begins = own["step"].eq(first["step"] - first["covers"]) & own["segment"].eq(first["segment"])
+    return own[begins & own["at"].notna() & own["at"].le(first["at"])].tail(1)
 
 
 def by_the_clock(facts: Facts) -> bool:

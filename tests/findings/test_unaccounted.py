@@ -288,7 +288,7 @@ def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines(
     found = findings_of(run)[0]
     assert found.title == "75 % of a step is in no timer, by the time stamps of the lines"
     assert [proof.text for proof in found.evidence] == [
-        "step 2 is stamped 00:00:08",
+        "step 1 is stamped 00:00:04",  # where step 2, the first that is averaged, begins
         "step 20 is stamped 00:01:20",
     ]
     assert "healthy" not in rules(run)
@@ -536,3 +536,16 @@ def test_steps_whose_spans_are_deleted_have_no_timer_of_that_name(tmp_path: Path
     found = alone(load(tmp_path), UNTIMED)
     assert found.title == "20 % of a step is explained by no timer"
     assert "inside" not in found.summary
+
+
+def test_two_stamps_that_prove_a_mean_are_as_far_apart_as_its_steps_took() -> None:
+    line = "[rank0]:[titan] 2025-06-16 22:{} - root - INFO - step: {}  loss:  6.1384  memory: 49.66"
+    line += "GiB(52.28%)  tps: 5,856  tflops: 339.16  mfu: 34.29%\n"
+    stamps = ("30:50,000", "31:05,000", "31:19,000", "31:33,000")
+    run = run_of_text(*(line.format(at, 200 + 10 * n) for n, at in enumerate(stamps)))
+    found = findings_of(run)[0]
+    assert found.title.startswith("A step takes 1.43 s")  # 43 s, 30 steps
+    assert [proof.text for proof in found.evidence] == [
+        "step 200 is stamped 22:30:50",
+        "step 230 is stamped 22:31:33",
+    ]
