@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER
+from dsprof.findings.proofs import called
+from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER, RISEN
 from dsprof.units import format_seconds
+
+_FEW: Final = range(3, 5)  #: of five that rise one after another, `slowdown` judges
 
 
 class Lately(NamedTuple):
@@ -43,3 +48,20 @@ def lately(facts: Facts) -> Lately | None:
                 up_to = int(timed["step"].iloc[last])
                 return Lately(int(many), after / many, up_to, before / earlier)
     return None
+
+
+def rising(facts: Facts) -> str | None:
+    """Words for a few steps, or windows of them, each longer than the one before: the order of so
+    few proves no cause, but their mean is no step of theirs."""
+    timed = facts.steps[facts.steps["whole_seconds"].notna()]
+    seconds = timed["whole_seconds"].to_numpy(dtype=float)
+    if len(timed) not in _FEW or not (np.diff(seconds) > 0).all():
+        return None
+    if seconds[-1] < RISEN * seconds[0]:
+        return None
+    first, last = (format_seconds(float(one)) for one in (seconds[0], seconds[-1]))
+    each = " a step" if timed["covers"].gt(1).any() else ""
+    return (
+        f"Each of {len(timed)} {called(timed)} took longer than the one before, from {first} to "
+        f"{last}{each}"
+    )

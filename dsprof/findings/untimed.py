@@ -11,7 +11,7 @@ from dsprof.findings.advice import ask_for_timers, more_workers, record
 from dsprof.findings.clocked_turns import clocked_turns
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.lately import lately
+from dsprof.findings.lately import lately, rising
 from dsprof.findings.percentages import percentages
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
@@ -117,6 +117,8 @@ def _how_long(facts: Facts, rate: float, unlike: Unlike | None) -> str:
     slower = lately(facts)
     if slower is not None:
         return f"{slower}; where that goes"
+    if longer := rising(facts):
+        return f"{longer}; where that goes"
     if unlike is not None:
         several = unlike.timed > 1
         those = f"{unlike.timed:,} steps that are timed" if several else "one step that is timed"
