@@ -171,6 +171,11 @@ class Job:
             and all(name.startswith("megatron") for name in self.flavours)
         )
 
+    @cached_property
+    def is_first_megatron(self) -> bool:
+        """Whether it is Megatron before 2.0, or what came from it: its timers had names of words."""
+        return bool((self.run.phases["raw"] == "batch generator").any())
+
     @property
     def is_nemo(self) -> bool:
         """Megatron's model in a loop that has settings of its own."""

@@ -54,6 +54,20 @@ _IN_A_PIPELINE: Final = {
     ),
 }
 
+#: Of Megatron before 2.0, and of what came from it: one micro-batch a step, whose size is that of a
+#: rank's batch, and gradients that are always reduced behind the backward.
+_FIRST_OPTIONS: Final = {
+    "bf16.enabled": Option("bf16", "on, without --fp16"),
+    "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "gradient_clipping": Option("--clip-grad"),
+    "train_micro_batch_size_per_gpu": Option("--batch-size", why="that of a rank"),
+    "gradient_accumulation_steps": Option("--batch-size", "twice as large"),
+    "steps_per_print": Option("--log-interval"),
+    "eval_steps": Option("--eval-interval"),
+    "evaluation data set": Option("--eval-iters", "fewer"),
+    "DataLoader(num_workers=...)": Option("--num-workers"),
+}
+
 #: Of a trainer whose settings are not known by name.
 _IN_WORDS: Final = {
     "bf16.enabled": Option("bf16", "on, without fp16"),
@@ -116,8 +130,11 @@ _NOWHERE_ELSE: Final = (
 )  # fmt: skip
 
 
-def for_megatron(found: Finding) -> Finding:
-    """The same finding with Megatron's own options; no gain where nothing is left to change."""
+def for_megatron(found: Finding, *, first: bool = False) -> Finding:
+    """The same finding with Megatron's own options; no gain where nothing is left to change.
+    `first`: with those that it had before 2.0."""
+    if first:
+        return _by(_FIRST_OPTIONS, found)
     in_a_pipeline = _IN_A_PIPELINE if found.rule.startswith("pipeline-") else {}
     return _by(_OPTIONS | in_a_pipeline, found)
 
