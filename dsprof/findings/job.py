@@ -173,7 +173,7 @@ class Job:
 
     @cached_property
     def is_first_megatron(self) -> bool:
-        """Whether it is Megatron before 2.0, or what came from it: its timers had names of words."""
+        """Whether it is Megatron before 2.0, or what came from it: a timer's name was of words."""
         return bool((self.run.phases["raw"] == "batch generator").any())
 
     @property

@@ -244,8 +244,8 @@ def test_megatron_before_its_second_version_has_but_one_size_of_a_batch() -> Non
     """As of DeepSpeed's issue 650; --global-batch-size came with 2.0."""
     found = dsprof.findings.findings_of(
         run_of_text(
-            " iteration       50/  320000 | elapsed time per iteration (ms): 42460.5 | learning rate "
-            "1.500E-04 | lm loss 7.123456E+00 | loss scale 65536.0 |\n"
+            " iteration       50/  320000 | elapsed time per iteration (ms): 42460.5 | learning "
+            "rate 1.500E-04 | lm loss 7.123456E+00 | loss scale 65536.0 |\n"
             "time (ms) | forward: 207.71 | backward: 3509.10 | optimizer: 38738.77 | "
             "batch generator: 4.65 | data loader: 0.18\n"
         )
