@@ -245,8 +245,9 @@ def mean_of(steps: pd.DataFrame, column: str) -> float:
 
 
 def weights_of(steps: pd.DataFrame) -> np.ndarray:
-    """The number of steps whose mean each row is; 1 where it is that of a single step. [rows]"""
-    of_several = steps["seconds_from"].isin(["bar", "logged", "clock"])
+    """The number of steps whose mean each row is, as bars and lines state it; else 1. What the
+    clock shows beyond timers is spread over rows that tell of single steps. [rows]"""
+    of_several = steps["seconds_from"].isin(["bar", "logged"])
     weights: np.ndarray = np.where(of_several, numbers(steps["covers"]), 1.0)
     return weights
 
