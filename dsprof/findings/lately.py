@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.proofs import called
 from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER, RISEN
+from dsprof.run.durations import called
 from dsprof.units import format_seconds
 
 _FEW: Final = range(3, 5)  #: of five that rise one after another, `slowdown` judges

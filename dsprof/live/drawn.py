@@ -68,7 +68,7 @@ def _figures(run: Run, seen: Overview, step: int) -> Figures:
         samples_per_second=seen.samples_per_second_of_steps or seen.samples_per_second,
         tokens_per_second=seen.tokens_per_second,
         tflops=seen.tflops,
-        loss=number(seen.loss[1]) if seen.loss and not seen.loss_until else None,
+        loss=number(seen.loss[1]) if seen.loss and seen.loss_until is None else None,
         seconds_apart=seen.seconds_apart,
     )
 

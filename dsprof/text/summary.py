@@ -326,8 +326,10 @@ def _loss(seen: Overview) -> str:
         return ""
     first, last = (f"{value:#.4g}".rstrip(".") for value in seen.loss)
     one = "step" if seen.first is not None else "record"
-    since = f" at {one} {seen.loss_until:,}, not a number since" if seen.loss_until else ""
-    return (first if first == last else f"{first} → {last}") + since
+    said = first if first == last else f"{first} → {last}"
+    if seen.loss_until is None:
+        return said
+    return f"{said} at {one} {seen.loss_until:,}, not a number since"
 
 
 def _overall(seen: Overview) -> str:

@@ -29,7 +29,7 @@ def test_the_seed_waits_for_gradients_and_not_for_bandwidth() -> None:
     # pipe_recv_grad 4.0923, 4.0997, 4.1039 and pipe_send_output 0.0083, 0.0093, 0.0085
     assert verdict.seconds_per_step == pytest.approx(4.1073, abs=1e-3)
     assert verdict.share == pytest.approx(4.1073 / 5.749, abs=1e-3)
-    assert "3 printed steps, 20 to 40" in verdict.summary
+    assert "(mean of 3 windows of 10 steps, printed at 20 to 40)" in verdict.summary
     assert "at most 8 micro-batches" in verdict.summary  # 1.38 samples/s x 5.8 s
     assert verdict.confidence != "high"  # neither stages nor micro-batches are in the log
     assert verdict.evidence[0].line == 20
