@@ -9,9 +9,12 @@ from typing import Final
 
 from dsprof.findings.finding import Finding
 
-_NUMBERED: Final = re.compile(r"\b([Ss])teps? (\d[\d,]*(?:(?: to | and steps? )\d[\d,]*)?)")
+_NUMBER: Final = r"\d+(?:,\d{3})*"
+_NUMBERED: Final = re.compile(
+    rf"\b([Ss])tep(s?) ({_NUMBER}(?:(?: to | and (?:steps? )?){_NUMBER})?)"
+)
 _SPAN: Final = re.compile(
-    r"(printed steps?|windows? of \S+ steps), (?:printed at )?\d[\d,]*(?: to \d[\d,]*)?"
+    rf"(printed steps?|windows? of \S+ steps), (?:printed at )?{_NUMBER}(?: to {_NUMBER})?"
 )
 _NOTE: Final = " Records are counted as they were printed: which steps they belong to is unknown."
 
@@ -33,4 +36,4 @@ def unnumbered(found: Finding, quoted: Collection[str]) -> Finding:
 
 
 def _records(text: str) -> str:
-    return _NUMBERED.sub(lambda said: f"{'Rr'[said[1] == 's']}ecord {said[2]}", text)
+    return _NUMBERED.sub(lambda said: f"{'Rr'[said[1] == 's']}ecord{said[2]} {said[3]}", text)
