@@ -10,6 +10,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import OF_TIMED, Confidence, Finding, less_sure
 from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
 from dsprof.run.bars import since_start
+from dsprof.run.durations import called
 from dsprof.run.table import within
 from dsprof.units import format_seconds, format_share
 
@@ -89,7 +90,7 @@ def modest(one: Finding, facts: Facts) -> Finding:
         one = _of_what_is_timed(one, facts)
     steps = len(facts.steps)
     if steps < FEW_STEPS:
-        few = "one step only" if steps == 1 else f"{steps} steps only"
+        few = f"{'one' if steps == 1 else steps} {called(facts.steps, steps)} only"
         maybe = ", which may be the first of its launch"
         first = steps == 1 and facts.run.counted and bool(facts.steps["warm_up"].iloc[0])
         return _at_most(one, "low", few + maybe * first)

@@ -32,7 +32,7 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import CLASSES, Class
 from dsprof.findings.job import Job
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
-from dsprof.run.durations import window
+from dsprof.run.durations import called, window
 from dsprof.run.moments import STEP as WHOLE
 from dsprof.run.table import STEP, among, plain, positions, visits, where, within
 from dsprof.run.zero import UNSEEN
@@ -77,7 +77,7 @@ class Facts(Job):
         beyond = int((~self.steps["warm_up"].astype(bool)).sum())
         if beyond >= FEW_STEPS:
             return None
-        many = f"{beyond} step{'s' * (beyond != 1)} beyond the warm-up"
+        many = f"{beyond} {called(self.steps, beyond)} beyond the warm-up"
         return f"too few steps to judge: {many}, {FEW_STEPS} needed"
 
     @cached_property

@@ -37,8 +37,8 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.work import work_beside
-from dsprof.run.durations import window
-from dsprof.units import format_seconds, format_share, windows
+from dsprof.run.durations import called
+from dsprof.units import format_seconds, format_share
 
 
 @once
@@ -294,8 +294,7 @@ def _comparable(facts: Facts) -> pd.DataFrame:
 
 
 def too_few(steps: pd.DataFrame) -> str:
-    what = windows(window(steps), len(steps)) or f"step{'s' * (len(steps) != 1)}"
-    return f"{len(steps)} timed {what}, {EVIDENCE_STEPS} needed"
+    return f"{len(steps)} timed {called(steps, len(steps))}, {EVIDENCE_STEPS} needed"
 
 
 def _worst_rise(found: list[Level]) -> _Rise | None:

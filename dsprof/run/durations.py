@@ -95,6 +95,6 @@ def window(steps: pd.DataFrame) -> int | None:
     return int(many[0]) if len(many) == 1 else None if len(many) else 1
 
 
-def called(steps: pd.DataFrame) -> str:
-    """`steps`, or `windows of 10 steps`: of a window, one step alone may stick out."""
-    return windows(window(steps)) or "steps"
+def called(steps: pd.DataFrame, count: int = 2) -> str:
+    """`steps`, or `windows of 10 steps`, of which one step alone may stick out: so many of them."""
+    return windows(window(steps), count) or f"step{'s' * (count != 1)}"

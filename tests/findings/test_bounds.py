@@ -54,9 +54,14 @@ def test_a_first_step_like_the_others_stays_and_of_two_the_longer_first_one_does
     assert len(main_steps(run_with(np.array([1.0, 9.0])).steps)) == 2
 
 
-def sure(steps: int, rule: str = "any", **more: Any) -> Finding:
-    """A finding of high confidence, about so many steps from the middle of a run."""
-    rows = [metric("step_seconds", 100 + n, 1.0) for n in range(steps)]
+def sure(steps: int, rule: str = "any", *, window: int = 1, **more: Any) -> Finding:
+    """A finding of high confidence, about so many steps from the middle of a run, or means of so
+    many windows of steps.
+    """
+    rows = [
+        metric("step_seconds", 100 + n * window, 1.0, steps=window if window > 1 else None)
+        for n in range(steps)
+    ]
     facts = Facts(from_events(events(rows), grammar=grammar_with()))
     more = {"share": 0.5} | more
     one = Finding(rule, Severity.WARNING, "", "Nobody tells, hence medium confidence.", **more)
@@ -72,6 +77,13 @@ def test_one_or_two_steps_prove_little(steps: int, why: str) -> None:
     assert found.summary == f"Nobody tells. Low confidence: {why}."
     note = sure(steps, "unaccounted-time", share=None, phase="backward_inner")
     assert note.confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("many", "why"), [(1, "one window of 10 steps only"), (2, "2 windows of 10 steps only")]
+)
+def test_one_or_two_windows_of_steps_are_not_called_steps(many: int, why: str) -> None:
+    assert sure(many, window=10).summary == f"Nobody tells. Low confidence: {why}."
 
 
 def test_three_steps_are_believed_and_a_rule_may_be_less_sure() -> None:
