@@ -322,6 +322,12 @@ def test_19_steps_after_the_first_are_too_few_to_judge() -> None:
     assert why(run, "step-spikes") == "19 timed steps, 20 needed"
 
 
+def test_few_windows_of_steps_are_not_called_steps() -> None:
+    took = noisy(13, seed=5)
+    rows = [metric("step_seconds", 10 * n, took[n - 1], steps=10) for n in range(1, 14)]
+    assert why(run_of(rows), "slowdown") == "12 timed windows of 10 steps, 20 needed"
+
+
 #: The first of them is a warm-up, and not compared.
 CLIMB = np.array([9.0, 84.6, 142.5, 202.4, 262.0, 322.0, 381.0])
 
