@@ -389,7 +389,9 @@ def test_what_is_under_way_takes_the_number_that_its_step_gets(
         calls.issued(gather, group, (None, Tensor(4)), {}, work, clock.time)
         timeline.leave(frame)
     timeline.renumber(engine, 4)
+    frame = timeline.enter(engine, timeline.phase("load_checkpoint", Class.CHECKPOINT))
     calls.after_wait(calls.before_wait((works[0],)))
+    timeline.leave(frame)
     calls.finish()
     assert sorted(row.step for row in rows(timeline).collectives) == [1, 4, 4]
 
