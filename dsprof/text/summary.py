@@ -106,7 +106,7 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
     of = words.steps_by(seen.averaged, by, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
     launch = words.launch_of(run, main_steps(run.steps))
-    mean += f" of {launch}" * bool(launch) + seen.aside
+    mean += f" of {launch}" * bool(launch) + _of_engine(run) + seen.aside
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(
@@ -115,6 +115,12 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
         PartTable(seen.parts, blocks=blocks),
         *_notes(run, seen, blocks=blocks),
     )
+
+
+def _of_engine(run: Run) -> str:
+    """Whose steps the table has: the verdict may be about another engine."""
+    known = list(engines(run.steps))
+    return f" of engine {known[0]}" if known else ""
 
 
 def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:

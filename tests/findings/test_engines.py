@@ -61,6 +61,12 @@ def test_its_cost_is_a_part_of_its_own_step() -> None:
     assert "engine 1 takes 800 ms per step, 70 % of it communication" in said
 
 
+def test_the_table_says_whose_step_it_is_where_the_verdict_is_of_another_engine() -> None:
+    said = shown(two())
+    assert "Where a step goes 1.00 s, mean of 39 steps (logged times) of engine 0" in said
+    assert "of engine" not in shown(run_of(steps(40, WELL)))
+
+
 def test_the_run_is_well_only_where_every_engine_is() -> None:
     assert "healthy" not in rules(two())
     small = {name: seconds / 2 for name, seconds in WELL.items()}
