@@ -7,8 +7,9 @@ from typing import Final
 
 from dsprof.analysis.whatif import data_ready
 from dsprof.findings.anew import loading
+from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.late_replica import late_replica
 from dsprof.findings.shares import WORTH, Limit, too_large
 from dsprof.findings.spikes import without_spikes
@@ -21,7 +22,8 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.uneven import input_seconds
 from dsprof.run.durations import called
-from dsprof.units import format_share
+from dsprof.run.table import STEP, positions
+from dsprof.units import format_seconds, format_share
 
 _PINNED: Final = Advice("DataLoader(pin_memory=...)", "", "True", "the copy to the GPU can overlap")
 
@@ -53,11 +55,29 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     if isinstance(found, str) or not found:
         return found
     when = _until(facts) or _when_data_is_late(facts)
-    found = [replace(one, title=one.title + when) for one in found]
+    title, proof = found[0].title + when, _late_batch(facts)
+    evidence = (*found[0].evidence[:1], *proof, *found[0].evidence[1:])
+    found = [replace(one, title=title, evidence=evidence) for one in found]
     if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
+
+
+def _late_batch(facts: Facts) -> tuple[Evidence, ...]:
+    """The longest wait, where the last line of such waits has hardly any of their mean."""
+    mean = facts.phases_of("data").iloc[0]
+    name = str(mean.name)
+    if mean["shown"] > _SHOWS * mean["seconds"]:
+        return ()
+    rows = facts.run.phases
+    rows = rows[rows["name"].eq(name).to_numpy(dtype=bool)]
+    rows = rows[positions(facts.steps, rows, *STEP) >= 0]
+    if rows.empty:
+        return ()
+    row = largest(rows, "self_seconds")
+    said = f"step {whole(row['step']):,}, {name}: {format_seconds(row['self_seconds'])}"
+    return (row_evidence(row, f"{said}, the longest"),)
 
 
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
@@ -89,6 +109,9 @@ def _beside_input(facts: Facts, stage: tuple[int, float] | None) -> float:
         return of_stages - own
     return input_seconds(facts) - hidden_input(facts)
 
+
+#: Part of the mean wait from which on a line is a proof of it.
+_SHOWS: Final = 0.5
 
 #: Part of what a step waits up to some step, below which it hardly does any later.
 _HARDLY: Final = 0.05

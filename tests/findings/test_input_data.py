@@ -76,6 +76,16 @@ def test_the_usual_loading_of_many_later_steps_is_hardly_any(usual: float, said:
     assert found.title.endswith(f" % of a step is waiting for input data{said}")
 
 
+@pytest.mark.parametrize("every", [10, 1])
+def test_a_slow_batch_proves_waiting_of_which_the_last_step_has_none(every: int) -> None:
+    """The first batch of an epoch takes 3 s, or every batch 0.3 s."""
+    took = {step: 1e-3 if step % every else 0.3 * every for step in range(1, 66)}
+    rows = [row for step, seconds in took.items() for row in _loading(step, seconds)]
+    proofs = [proof.text for proof in one(run_of(rows), "data-bound").evidence]
+    longest = [proof for proof in proofs if proof.endswith("data: 3.00 s, the longest")]
+    assert len(longest) == (every == 10)
+
+
 def test_input_that_is_always_there_is_no_finding_beside_steps_that_stick_out(
     tmp_path: Path,
 ) -> None:
