@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER, RISEN
+from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER, RISEN_BY
 from dsprof.run.durations import called
 from dsprof.units import format_seconds
 
@@ -57,7 +57,7 @@ def rising(facts: Facts) -> str | None:
     seconds = timed["whole_seconds"].to_numpy(dtype=float)
     if len(timed) not in _FEW or not (np.diff(seconds) > 0).all():
         return None
-    if seconds[-1] < RISEN * seconds[0]:
+    if seconds[-1] < RISEN_BY * seconds[0]:
         return None
     first, last = (format_seconds(float(one)) for one in (seconds[0], seconds[-1]))
     each = " a step" if timed["covers"].gt(1).any() else ""

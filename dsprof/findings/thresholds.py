@@ -177,7 +177,7 @@ RISES_ALIKE: Final = 1.25
 #: So many times what others took is told of the last steps, or of one, however few are timed.
 MUCH_SLOWER: Final = 3.0
 #: So many times the first of a few that rise one after another, the last is told beside it.
-RISEN: Final = 2.0
+RISEN_BY: Final = 2.0
 
 #: Seconds of waiting for a process that DeepSpeed's launcher ends: up to the first it was dead
 #: already, from the second on it was not.
