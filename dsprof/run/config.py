@@ -215,6 +215,10 @@ def setting(ds_config: Mapping[str, Any], path: str) -> Any:
     return None if value == "auto" else value
 
 
+#: Stages that leave each rank all parameters, on its device: they heed no `offload_param`.
+_WHOLE_PARAMETERS: Final = (0, 1, 2)
+
+
 def _derived(known: dict[str, Any]) -> dict[str, Any]:
     """Add what follows from the rest without a guess."""
     if known.get("deepspeed") == "False":  # Megatron keeps DeepSpeed's settings, unused
@@ -226,6 +230,8 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
             known[name] = value
     if "zero_stage" not in known and own and setting(own, "zero_optimization") is None:
         known["zero_stage"] = 0
+    if known.get("zero_stage") in _WHOLE_PARAMETERS:
+        known.pop("offload_param", None)
     for dtype in ("fp16", "bf16"):
         if setting(own, f"{dtype}.enabled") is True:
             known.setdefault("dtype", dtype)

@@ -119,3 +119,26 @@ def test_settings_that_nothing_closes_are_looked_at_once() -> None:
         {"kind": ["config"], "name": ["ds_config"], "text": ["{'" + "\\'" * 100_000]}
     )
     assert from_events(told).config["ds_config"] == {}
+
+
+@pytest.mark.parametrize(("stage", "kept"), [(2, None), (3, "cpu")])
+def test_a_stage_that_leaves_each_rank_all_parameters_offloads_none(
+    stage: int, kept: str | None
+) -> None:
+    own = (
+        "[2025-08-14 11:13:13,807] [INFO] [config.py:1004:print_user_config]   json = {\n"
+        '    "zero_optimization": {\n'
+        f'        "stage": {stage}, \n'
+        '        "offload_param": {\n'
+        '            "device": "cpu", \n'
+        '            "pin_memory": true\n'
+        "        }, \n"
+        '        "offload_optimizer": {\n'
+        '            "device": "cpu"\n'
+        "        }\n"
+        "    }\n"
+        "}\n"
+    )
+    config = run_of_text(own, _steps(1, 4)).config
+    assert config["offload_optimizer"] == "cpu"
+    assert config.get("offload_param") == kept
