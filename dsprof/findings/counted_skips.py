@@ -32,7 +32,7 @@ class Skips:
     recent_of: int
     last: int | None  # later printed steps show no more of them; None if no later step is printed
     streak: int  # steps up to the last one, all of them skipped
-    at_start: bool | None  # they came before any update that went well, and are over
+    at_start: bool | None  # they came while the scaler looked for its first scale, and are over
     evidence: tuple[Evidence, ...]
     engine: int | None = None  # None: not told apart
     sought: float | None = None  # the loss scale, where the scaler still looks for one
@@ -190,15 +190,27 @@ def _all_skipped(part: pd.DataFrame) -> int:
 
 
 def _at_start(part: pd.DataFrame, *, still: bool) -> bool | None:
-    """Whether all skips come before the first update that is known to go well; None: unknown."""
+    """Whether all skips come before the first update that is known to go well, or before a scale
+    that had only fallen held for good; None: unknown."""
     counts = part["skipped"].to_numpy(dtype=int)
     rising = counts[: int(counts.argmax()) + 1]
     if (np.diff([0, *rising]) <= 0).any():
         return False
     before = rising[:-1] if still else counts[:-1]
     if (before < part["step"].to_numpy(dtype=int)[: len(before)]).any():
-        return False  # an update went well, and a later step was skipped, or may have been
+        # an update went well, and a later step was skipped, or may have been
+        return still and _only_fell(part.iloc[: len(rising)])
     return True if still else None
+
+
+def _only_fell(rows: pd.DataFrame) -> bool:
+    """Whether the scale only fell, and found its place in no more steps than the start takes.
+
+    Gradients differ: a scale that is too high for most of them lets a few through before.
+    """
+    scale = rows["loss_scale"]
+    falls = scale.notna().all() and scale.is_monotonic_decreasing
+    return bool(falls and rows["step"].iloc[-1] <= MOST_AT_START)
 
 
 def _streak(flags: pd.DataFrame) -> int:

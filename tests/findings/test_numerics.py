@@ -534,3 +534,24 @@ def test_one_overflow_at_a_scale_far_below_1_tells_that_no_scale_helps() -> None
     assert "more were skipped than are shown" in found.summary
     assert "cannot go lower" not in found.summary
     assert [advice.setting for advice in found.advice] == ["model and data", "bf16.enabled"]
+
+
+@pytest.mark.parametrize(
+    ("scales", "first"),
+    [
+        ((8388608, 131072, 4096, 4096), "--initial-loss-scale"),  # a few went well in between
+        ((8388608, 16777216, 4096, 4096), "learning rate, warm-up"),  # it had grown
+    ],
+)
+def test_a_scale_that_only_fell_at_the_start_had_not_been_stable(
+    scales: tuple[int, ...], first: str
+) -> None:
+    line = (
+        " iteration {:8}/    1000 | consumed samples: {:12} | elapsed time per iteration (ms): "
+        "820.7 | learning rate: 4.000000E-05 | global batch size:    16 | lm loss: 1.072453E+01 | "
+        "loss scale: {:.1f} | number of skipped iterations: {:3} | "
+        "number of nan iterations:   0 |\n"
+    )
+    told = zip((10, 20, 30, 40), scales, (10, 6, 5, 0), strict=True)
+    run = run_of_text(*(line.format(step, 16 * step, scale, n) for step, scale, n in told))
+    assert one(run, "overflow-streak").advice[0].setting == first
