@@ -140,16 +140,23 @@ def behind_evaluations(events: pd.DataFrame, source: Source) -> Outcome:  # noqa
     """nanoGPT times one iteration alone, however rarely it prints, from the end of the one before:
     what it evaluates and saves in front of one is in its time, which is left out then.
 
-    It evaluates before the iteration of the same number, forks behind that and before the next.
+    It evaluates before the iteration of the same number, forks behind that and before the next. A
+    fork does not number what it evaluates: it may be in whatever time follows.
     """
     told = among(events["pattern"], NANOGPT)
-    rows = where(events, told & among(events["name"], ["step_seconds", "eval_step"]))
+    rows = where(events, told & among(events["name"], ["step_seconds", "eval_step", "eval_loss"]))
     timed = rows["name"].eq("step_seconds")
     if not timed.any():
         return events, None
-    rows = rows.assign(done=rows["value"].where(~timed)).sort_values(["source", "line"])
-    before = rows.groupby(["source", "segment"], observed=True)["done"].shift()
-    late = (rows["step"] - before).between(0, 1).fillna(value=False).astype(bool)
+    done = rows["value"].where(rows["name"].eq("eval_step"))
+    done = done.groupby([rows["source"], rows["record"]], observed=True).transform("max")
+    rows = rows.assign(done=done, evaluates=~timed).sort_values(["source", "line"])
+    by = [rows["source"], rows["segment"]]
+    trained = (~rows["evaluates"]).groupby(by, observed=True).cummax()  # the first is not read
+    rows["unnumbered"] = rows["evaluates"] & rows["done"].isna() & trained
+    before = rows.groupby(by, observed=True)[["done", "unnumbered"]].shift()
+    late = (rows["step"] - before["done"]).between(0, 1) | before["unnumbered"].eq(other=True)
+    late = late.fillna(value=False).astype(bool)
     late &= rows["name"].eq("step_seconds")
     steps, seconds = events["steps"].copy(), events["seconds"].copy()
     steps.loc[timed.index[timed]] = 1

@@ -109,6 +109,20 @@ def test_an_iteration_of_nanogpt_that_holds_an_evaluation_has_no_time(forked: bo
     assert run.repairs["name"].to_list() == ["turns-behind-evaluations"]
 
 
+def test_an_evaluation_that_a_fork_of_nanogpt_does_not_number_is_in_the_next_time() -> None:
+    line = "[2023-08-03 21:{:02}:14,422][trainer][INFO] - [RANK 0] {}\n"
+    told = []
+    for at in range(12):
+        held = at % 5 == 0
+        told += [line.format(at, "eval: train loss 3.5070, val loss 3.4650")] if held else []
+        told += [line.format(at, f"iter {at}: loss 3.4653, time {68.11 if held else 24.73}s")]
+    run = run_of_text(*told)
+    assert run.steps["step"].to_list() == [*range(1, 12)]
+    assert run.steps.loc[run.steps["seconds"].isna(), "step"].to_list() == [5, 10]
+    assert run.steps["seconds"].dropna().unique().tolist() == [24.73]
+    assert run.repairs["name"].to_list() == ["turns-behind-evaluations"]
+
+
 def test_the_time_that_nanogpt_prints_is_of_one_iteration_however_rarely_it_prints() -> None:
     run = run_of_text(*(f"iter {at}: loss 3.5, time 250.50ms\n" for at in range(10, 60, 10)))
     assert run.steps["covers"].eq(1).all()
