@@ -19,6 +19,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.loaded import run_of_text
 
 
 def at(second: float) -> pd.Timestamp:
@@ -159,3 +160,17 @@ def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> 
     found = one(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
     assert found.share == pytest.approx(8 / 48, rel=0.03)
+
+
+def test_what_fairseq_writes_between_two_updates_that_it_prints_is_told() -> None:
+    at = "2026-02-03 04:0{}:00 | INFO | train_inner | "
+    update = at + "epoch 002:     25 / 400 loss=8.5, num_updates={}"
+    saved = (
+        "2026-02-03 04:02:30 | INFO | fairseq.checkpoint_utils | Saved checkpoint out/2.pt "
+        "(epoch 2 @ 250 updates, score 7.25) (writing took 24.0 seconds)"
+    )
+    lines = [update.format(minute, 100 * minute) for minute in range(1, 9)]
+    run = run_of_text(*(f"{line}\n" for line in [*lines[:2], saved, *lines[2:]]))
+    found = one(run, "checkpoint-stall")
+    assert found.title == "Saving checkpoints takes 5.0 % of the training time"
+    assert "save: 24.0 s" in found.evidence[0].text
