@@ -289,7 +289,7 @@ def _whose(steps: pd.DataFrame, launch: str, noun: str) -> str:
     if len(steps) == 1:
         return f"{noun.capitalize()} {first:,}{of} alone, the mean of all ranks that tell."
     ends = f"{first:,} to {last:,}{of}"
-    return f"Mean of {words.count_of(len(steps), noun)}, {ends}, and of all ranks that tell."
+    return f"Mean of {words.rows_of(steps, noun)}, {ends}, and of all ranks that tell."
 
 
 def typical_rows(steps: pd.DataFrame) -> np.ndarray:

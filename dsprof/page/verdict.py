@@ -24,6 +24,7 @@ from dsprof.page.classes import drawn_classes, seen_whole
 from dsprof.page.facts import facts
 from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import step_lines
+from dsprof.run.durations import window
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -253,12 +254,14 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     """Which steps and ranks the average one is of, and what of the run is left aside."""
     if main.empty:
         return ""
-    how = "record" if run.counted else f"{run.steps_were} step"
     first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
-    which = "" if run.counted else f", {first:,}" + ("" if first == last else f" to {last:,}")
-    said = (
-        f"Mean of {words.count_of(len(main), how)}{which}" if len(main) > 1 else f"One {how}{which}"
-    )
+    which = f"{first:,}" + ("" if first == last else f" to {last:,}")
+    how = "record" if run.counted else f"{run.steps_were} step"
+    many = words.rows_of(main, how)
+    if window(main) != 1:
+        which = f"{run.steps_were} at {which}"
+    said = f"Mean of {many}" if len(main) > 1 else f"One {many.removeprefix('1 ')}"
+    said += "" if run.counted else f", {which}"
     longer = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
     told = longer and not main["seconds_from"].eq("rated").any()
     apart = [
@@ -278,10 +281,11 @@ def _bound(steps: pd.DataFrame, noun: str) -> str:
     if not said:
         return ""
     if len(said) == 1 and not unknown:
-        which = f"The {noun} is" if len(steps) == 1 else f"All {len(steps):,} {noun}s are"
+        many = words.rows_of(steps, noun)
+        which = f"The {noun} is" if len(steps) == 1 else f"All {many} are"
         return f"{which} {said[0].split()[1]}."
     said += [f"{unknown:,} unknown"] if unknown else []
-    return f"Of {words.count_of(len(steps), noun)}: {', '.join(said)}."
+    return f"Of {words.rows_of(steps, noun)}: {', '.join(said)}."
 
 
 def _lines_of(role: str, typical: Typical | None) -> Among | None:

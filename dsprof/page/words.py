@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from dsprof.charts.figure import TIMES
+from dsprof.run.durations import window
 from dsprof.text.words import (
     FRAMEWORK,
     PROBLEM,
@@ -26,7 +29,7 @@ from dsprof.text.words import (
     step_of,
     what_if,
 )
-from dsprof.units import digits, format_seconds, format_share, ranges
+from dsprof.units import digits, format_seconds, format_share, ranges, windows
 
 __all__ = [
     "CONFIDENCE",
@@ -49,6 +52,7 @@ __all__ = [
     "partly_recorded",
     "ranges",
     "rate_column",
+    "rows_of",
     "share",
     "span",
     "step_of",
@@ -72,6 +76,12 @@ _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/
 _WHOLE = 0.9995  #: what rounds to one whole unit
 _LEAST = 0.00005  #: of a unit: less rounds to 0.0000
 _MOST, _HUNDREDTHS = 4, 2  #: digits behind the point
+
+
+def rows_of(steps: pd.DataFrame, noun: str) -> str:
+    """`3 steps`, or `3 windows of 10 steps` where each row is the mean of several."""
+    of = windows(window(steps[steps["seconds"].notna()]), len(steps))
+    return f"{len(steps):,} {of}" if of else count_of(len(steps), noun)
 
 
 def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = TIMES) -> list[str]:

@@ -18,6 +18,20 @@ def found(run: Run, ranks: tuple[int, ...] = (), inside: str = "") -> Place | No
     return place_of(run.judged[0], ranks, inside)
 
 
+def late_to_begin(folder: Path, *names: str) -> Path:
+    """30 steps of these phases, 10 ms each, with 20 ms in front of the first one."""
+    writer, at = Writer.create(folder, header(world=1)), MS
+    for step in range(1, 31):
+        began = at
+        at += 20 * MS
+        for name in names:
+            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
+            at += 10 * MS
+        writer.step(step, began, at)
+    writer.close()
+    return folder
+
+
 def test_most_of_the_time_lies_between_two_phases(tmp_path: Path) -> None:
     place = found(load(record_pauses(tmp_path, {"backward": 30, "forward": 1})))
     assert place is not None
@@ -43,16 +57,7 @@ def test_what_follows_a_step_lies_before_the_next_one(tmp_path: Path) -> None:
 def test_a_step_that_begins_with_its_forward_may_wait_for_a_loader_that_is_not_pytorchs(
     tmp_path: Path,
 ) -> None:
-    writer, at = Writer.create(tmp_path, header(world=1)), MS
-    for step in range(1, 31):
-        began = at
-        at += 20 * MS
-        for name in ("forward", "backward", "step"):
-            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
-            at += 10 * MS
-        writer.step(step, began, at)
-    writer.close()
-    place = found(load(tmp_path))
+    place = found(load(late_to_begin(tmp_path, "forward", "backward", "step")))
     assert place is not None
     assert place.words == "between step and the next forward"
     assert "load batches by other means than PyTorch's DataLoader" in place.hint
@@ -76,16 +81,7 @@ def test_a_backward_that_no_forward_comes_before_tells_of_one_that_was_not_seen(
     tmp_path: Path, first: str
 ) -> None:
     """As where a script calls the module inside DeepSpeed's engine."""
-    writer, at = Writer.create(tmp_path, header(world=1)), MS
-    for step in range(1, 31):
-        began = at
-        at += 20 * MS
-        for name in (first, "step"):
-            writer.span(writer.name(name, 0, "compute"), at, at + 10 * MS, step)
-            at += 10 * MS
-        writer.step(step, began, at)
-    writer.close()
-    place = found(load(tmp_path))
+    place = found(load(late_to_begin(tmp_path, first, "step")))
     assert place is not None
     assert place.words == f"between step and the next {first}"
     assert ("a forward ran that nothing recorded" in place.hint) == (first == "backward")

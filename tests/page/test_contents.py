@@ -469,6 +469,12 @@ def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> Non
     assert said == "Mean of 19 printed steps, 2 to 20, without the first step, a warm-up."
 
 
+def test_an_average_of_windows_does_not_call_them_steps() -> None:
+    found = verdict(sample("neox_pipeline_2023"))
+    assert found.mean == "Mean of 3 windows of 10 steps, printed at 20 to 40."
+    assert found.bound == "All 3 windows of 10 steps are pipeline-bound."
+
+
 def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
     run = sample("straggler_0.19.8")
     assert verdict(run).mean.startswith(
