@@ -32,7 +32,9 @@ def average_proof(facts: Facts) -> tuple[Evidence, ...]:
     if by_the_clock(facts):
         stamped = _stamped_lines(facts)
         ends = stamped.iloc[[0, -1] if stamped["at"].is_monotonic_increasing else [-2, -1]]
-        return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
+        return tuple(
+            row_evidence(_carrier(facts, row), _stamped(row)) for _, row in ends.iterrows()
+        )
     rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *STEP)
     last = rates.max(initial=-1) if facts.steps["seconds_from"].eq("rated").any() else -1
     return (step_proof(facts, facts.steps.iloc[last]),)
@@ -50,6 +52,14 @@ def _stamped_lines(facts: Facts) -> pd.DataFrame:
     )
     found = next((rows for rows in (marks, *others) if len(rows) > 1), marks)
     return pd.concat([_before(facts), marks]) if found is marks else found
+
+
+def _carrier(facts: Facts, row: pd.Series[Any]) -> pd.Series[Any]:
+    """The line that has the stamp of a step: others of the step, which may be stamped earlier or
+    not at all, can stand before it."""
+    told = of_step(facts.run.told, row)
+    told = told[(told["at"] == row["at"]).to_numpy(dtype=bool, na_value=False)]
+    return row if told.empty else told.iloc[0]
 
 
 def _before(facts: Facts) -> pd.DataFrame:

@@ -303,6 +303,28 @@ def test_stamps_are_shown_as_fine_as_they_are() -> None:
     ]
 
 
+def test_a_stamp_is_proved_by_the_line_that_has_it() -> None:
+    """What the engine says of skipped steps stands in front of the line of every 2,000th step."""
+    skip = (
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 32768, reducing to 16384"
+    )
+    head = "[2024-09-23 {}] [INFO] "
+    text = "\n".join(
+        line
+        for number, (early, at) in enumerate(
+            [("10:15:33,253", "10:15:47,101"), ("10:15:48,674", "10:16:03,214")], 1
+        )
+        for line in (
+            head.format(early) + f"[loss_scaler.py:183:update_scale] {skip}",
+            head.format(at) + "[logging.py:96:log_dist] [Rank 0] "
+            f"step={2000 * number}, skipped={number}, lr=[0.001], mom=[[0.8, 0.999]]",
+        )
+    )
+    first, last = alone(run_of_text(text + "\n"), "unaccounted-time").evidence
+    assert (first.text, first.line) == ("step 2,000 is stamped 10:15:47.101", 2)
+    assert (last.text, last.line) == ("step 4,000 is stamped 10:16:03.214", 4)
+
+
 @pytest.mark.parametrize(
     ("header", "proofs"),
     [

@@ -460,6 +460,26 @@ def test_memory_breakdown_makes_backward_doubtful() -> None:
     assert names(run_of(*rows, look | {"step": 1})) == []
 
 
+def test_looks_at_memory_while_zero_is_set_up_are_not_memory_breakdown() -> None:
+    """Without a line of step 0 they count as the first step's, and no later step has any."""
+    look = {
+        "kind": "memory",
+        "name": "max_allocated",
+        "bytes": 1.0,
+        "pattern": "deepspeed_memory.see_memory",
+        "step": 1,
+    }
+    timed = [
+        row
+        for step in (1, 2, 3)
+        for row in timers("zero", step, forward=1.0, backward=1.0, backward_allreduce=0.5, step=1.0)
+    ]
+    rows = [*(metric("loss", step, 1.0) for step in (1, 2, 3)), *timed]
+    assert names(run_of(*rows, *[look] * 8)) == []
+    every = [look | {"step": step} for step in (1, 2, 3) for _ in range(6)]
+    assert names(run_of(*rows, *every)) == ["memory-breakdown-inflates-backward"]
+
+
 def test_the_last_micro_batchs_rate_is_doubted_with_accumulation() -> None:
     rate = metric("samples_per_second", 1, 5.0, pattern="deepspeed.throughput_07")
     assert names(run_of(rate, config("gradient_accumulation_steps", 4))) == [

@@ -9,7 +9,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.phases import CLOSING
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import STEP, among, keys, known_rank, of_kind, where
+from dsprof.run.table import STEP, among, known_rank, of_kind, where
 from dsprof.run.versions import is_older
 from dsprof.run.zero import ENGINE_TIMERS
 
@@ -52,15 +52,24 @@ def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
     """see_memory_usage collects garbage on rank 0 inside the backward timers."""
     seen = among(events["pattern"], ["deepspeed_memory.see_memory"])
     looks = where(events, seen & among(events["name"], ["max_allocated"]) & events["step"].notna())
-    if not len(looks) or looks.groupby(keys(looks, *STEP)).size().median() < 4:
-        return events, None  # it looks before and after forward, backward and step
     names = ("backward", "backward_allreduce")
     rows = events[(events["kind"] == Kind.PHASE) & events["name"].isin(names)]
+    if not len(looks) or _looks_a_step(looks, rows) < 4:
+        return events, None  # it looks before and after forward, backward and step
     text = (
         "memory_breakdown collects garbage inside the backward timers: backward and its "
         "all-reduce are longer than without it"
     )
     return events, met("memory-breakdown-inflates-backward", "doubt", text, rows)
+
+
+def _looks_a_step(looks: pd.DataFrame, rows: pd.DataFrame) -> float:
+    """How often the engine looked in a usual step, or in a timed one that has no look at all: what
+    ZeRO says of its memory while it is set up counts as the first step's, where no line says that
+    the engine is ready."""
+    seen = looks.groupby(list(STEP), observed=True).size()
+    timed = rows[rows["step"].notna()].groupby(list(STEP), observed=True).size()
+    return float(seen.reindex(seen.index.union(timed.index), fill_value=0).median())
 
 
 def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
