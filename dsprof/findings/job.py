@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -35,6 +35,10 @@ _OF_TORCH = ("ddp_finds_no_unused", "ddp_strides_differ", "nn_data_parallel")
 _SHARED_BY_TORCH = frozenset(
     {"NO", "FSDP", *(f"MULTI_{one}" for one in ("GPU", "CPU", "NPU", "XPU", "MLU", "HPU"))}
 )
+
+
+#: Keys of an iteration's line that NVIDIA's own Megatron never had.
+_OF_MEGATRON_DEEPSPEED: Final = ("elapsed time per iteration (s)", "samples per second")
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,15 @@ class Job:
             and all(one.startswith("deepspeed_memory.") for one in engine)
             and all(name.startswith("megatron") for name in self.flavours)
         )
+
+    @cached_property
+    def may_be_megatron_deepspeed(self) -> bool:
+        """Whether Megatron's own lines have what only its forks for DeepSpeed print. These train
+        without it, too, and have the options of Megatron of 2021.
+        """
+        told = self.run.told
+        lines = told[told["pattern"].eq("megatron.iteration").to_numpy(bool, na_value=False)]
+        return bool(lines["raw"].isin(_OF_MEGATRON_DEEPSPEED).any())
 
     @cached_property
     def is_first_megatron(self) -> bool:

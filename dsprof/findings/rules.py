@@ -175,7 +175,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
 def _by_own_names(found: Finding, facts: Facts) -> Finding:
     """A finding whose advice names settings as users of what trains know them."""
     if facts.is_megatron_alone:
-        return for_megatron(found, first=facts.is_first_megatron)
+        forked = facts.may_be_megatron_deepspeed
+        return for_megatron(found, first=facts.is_first_megatron, forked=forked)
     if facts.is_by_trainer:
         return for_trainer(found, alone=facts.is_torch_alone)
     if facts.is_torch_alone:

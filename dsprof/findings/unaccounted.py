@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
+from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of
@@ -115,6 +116,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
+            + (_ON_HOST if within >= WORTH_NAMING and _updates_on_host(facts, known) else "")
             + (_suspects(facts, place) if beside else "")
             + (whose.said if whose else "")
             + (single.said if single else "")
@@ -126,7 +128,8 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             + ((place.proof if place else average_proof(facts)) if beside else ()),
             advice=()
             if of_late_rank
-            else record(facts, EVERY_PHASE)
+            else (more_threads(facts) if _updates_on_host(facts, known) else ())
+            + record(facts, EVERY_PHASE)
             or (
                 look_at(place.words if place else BETWEEN_PHASES, *([whose.one] if whose else [])),
             ),
@@ -221,6 +224,17 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     told = [EVALUATION, Class.OTHER] if facts.run.is_recording else []
     told += GENERATE if unexplained_generation(facts) else ()
     return table.drop([*mixed_phases(facts).index, *told], errors="ignore")
+
+
+#: What else is known of a step's timer.
+_ON_HOST: Final = (
+    " The optimizer is offloaded: its update, on the CPU, and copying the new parameters to the "
+    "GPU are part of that."
+)
+
+
+def _updates_on_host(facts: Facts, known: pd.DataFrame) -> bool:
+    return facts.is_offloaded and bool(known.index.isin(UPDATES).any())
 
 
 _BETWEEN_STEPS: Final = (

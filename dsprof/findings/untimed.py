@@ -249,6 +249,9 @@ _PRINTS_TIMERS = f" With wall_clock_breakdown DeepSpeed {_PRINTED}"
 _MAY_PRINT_TIMERS = f" If DeepSpeed trains it, wall_clock_breakdown {_PRINTED}"
 
 
+_IF_DEEPSPEED_TRAINS: Final = Advice(
+    "wall_clock_breakdown", "", "true, if DeepSpeed trains it", "prints timers"
+)
 _PROFILED_BY_NEMO: Final = Advice(
     "NsysCallback (NeMo 1: nsys_profile)", "", "a few steps", "nsys then shows what a step does"
 )
@@ -272,6 +275,8 @@ def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
         return "", (_PROFILED_BY_NEMO,)
     if facts.run.is_recording or facts.is_torch_alone:
         return "", ()
+    if facts.is_megatron_alone and facts.may_be_megatron_deepspeed:
+        return _MAY_PRINT_TIMERS, (_IF_DEEPSPEED_TRAINS,)
     if facts.is_megatron_alone:
         why = "prints what Megatron's own timers measure"
         said = f" Megatron's --timing-log-level 2 {why}."

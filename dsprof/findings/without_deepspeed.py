@@ -130,13 +130,19 @@ _NOWHERE_ELSE: Final = (
 )  # fmt: skip
 
 
-def for_megatron(found: Finding, *, first: bool = False) -> Finding:
+def for_megatron(found: Finding, *, first: bool = False, forked: bool = False) -> Finding:
     """The same finding with Megatron's own options; no gain where nothing is left to change.
-    `first`: with those that it had before 2.0."""
+
+    Args:
+        found: the finding.
+        first: with those that it had before 2.0.
+        forked: whether DeepSpeed may train it after all, and print its timers.
+    """
     if first:
         return _by(_FIRST_OPTIONS, found)
     in_a_pipeline = _IN_A_PIPELINE if found.rule.startswith("pipeline-") else {}
-    return _by(_OPTIONS | in_a_pipeline, found)
+    of_a_fork = {one: Option(one) for one in ("wall_clock_breakdown",) if forked}
+    return _by(_OPTIONS | in_a_pipeline | of_a_fork, found)
 
 
 def for_nemo(found: Finding) -> Finding:

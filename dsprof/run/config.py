@@ -219,6 +219,22 @@ def setting(ds_config: Mapping[str, Any], path: str) -> Any:
 _WHOLE_PARAMETERS: Final = (0, 1, 2)
 
 
+#: Canonical name → where DeepSpeed's JSON says it in the way of 2020, which is still understood.
+_OLDER: Final = {
+    "offload_optimizer": "zero_optimization.cpu_offload",
+    "offload_param": "zero_optimization.cpu_offload_params",
+}
+
+
+def _offloaded(known: dict[str, Any], own: Any) -> None:
+    """Add what an older key, or the optimizer itself as it is made, says of offloading."""
+    for name, path in _OLDER.items():
+        if setting(own, path) is True:
+            known.setdefault(name, "cpu")
+    if known.get("cpu_offload") == "True":  # as ZeRO 1 and 2 say, which know no other device
+        known.setdefault("offload_optimizer", "cpu")
+
+
 def _derived(known: dict[str, Any]) -> dict[str, Any]:
     """Add what follows from the rest without a guess."""
     if known.get("deepspeed") == "False":  # Megatron keeps DeepSpeed's settings, unused
@@ -230,6 +246,7 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
             known[name] = value
     if "zero_stage" not in known and own and setting(own, "zero_optimization") is None:
         known["zero_stage"] = 0
+    _offloaded(known, own)
     if known.get("zero_stage") in _WHOLE_PARAMETERS:
         known.pop("offload_param", None)
     for dtype in ("fp16", "bf16"):

@@ -232,6 +232,34 @@ def test_a_recording_without_phases_or_steps_is_not_asked_for_settings_of_logs(
     assert "breakdown" not in words_of(found)
 
 
+def test_a_fork_of_megatron_for_deepspeed_is_not_told_an_option_that_it_does_not_have() -> None:
+    line = (
+        "[default3]: iteration       {}/ 3125000 | consumed samples:          960 | elapsed time "
+        "per iteration (s): 7.2310 | learning rate: 4.438E-07 | global batch size:    96 | lm "
+        "loss: 1.010967E+01 | loss scale: 4096.0 | grad norm: 178.553 | number of skipped "
+        "iterations:   0 | number of nan iterations:   0 | samples per second: 13.276 |\n"
+    )
+    found = findings_of(run_of_text(line.format(10) + line.format(20)))[0]
+    assert found.advice[0][:3] == ("wall_clock_breakdown", "", "true, if DeepSpeed trains it")
+    assert "timing-log-level" not in words_of(found)
+
+
+def test_an_offloaded_update_is_named_as_part_of_a_step_that_is_not_divided() -> None:
+    """ZeRO-Offload of 2020, whose JSON says it in its own way."""
+    line = (
+        "[2021-12-14 07:22:1{},101] [INFO] [logging.py:69:log_dist] [Rank 0] rank=0 time (ms) | "
+        "forward: 300.00 | backward: 3000.00 | backward_inner: 2950.00 | backward_allreduce: 50.00"
+        " | step: 4500.00\n"
+    )
+    told = '{{\n  "zero_optimization": {{\n    "stage": 2, \n    "cpu_offload": {}\n  }}\n}}\n'
+    head = "[2021-12-14 07:21:48,894] [INFO] [config.py:1061:print]   json = "
+    for given, named in (("true", True), ("false", False)):
+        text = head + told.format(given) + "".join(line.format(step) for step in range(4))
+        found = next(one for one in findings_of(run_of_text(text)) if one.phase == "step")
+        assert found.title.endswith("is inside step, which no timer divides")
+        assert ("The optimizer is offloaded" in found.summary) is named
+
+
 def test_megatron_alone_is_told_its_own_option_for_timers() -> None:
     run = run_of([row | {"pattern": "megatron.iteration"} for row in steps(3, {})])
     found = alone(run, "unaccounted-time")

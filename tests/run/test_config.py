@@ -142,3 +142,24 @@ def test_a_stage_that_leaves_each_rank_all_parameters_offloads_none(
     config = run_of_text(own, _steps(1, 4)).config
     assert config["offload_optimizer"] == "cpu"
     assert config.get("offload_param") == kept
+
+
+@pytest.mark.parametrize(("key", "name"), [("", "optimizer"), ("_params", "param")])
+def test_offloading_is_known_from_the_json_of_2020(key: str, name: str) -> None:
+    own = (
+        "[2021-12-14 07:21:48,894] [INFO] [config.py:1061:print]   json = {\n"
+        '    "zero_optimization": {\n'
+        '        "stage": 3, \n'
+        f'        "cpu_offload{key}": {{}}\n'
+        "    }\n"
+        "}\n"
+    )
+    for told, known in (("true", "cpu"), ("false", None)):
+        config = run_of_text(own.replace("{}", told), _steps(1, 4)).config
+        assert config.get(f"offload_{name}") == known
+
+
+def test_an_optimizer_of_zero_2_says_itself_that_it_is_offloaded() -> None:
+    head = "[2024-03-20 16:16:02,355] [INFO] [stage_1_and_2.py:109:__init__] CPU Offload: "
+    assert run_of_text(f"{head}True\n", _steps(1, 4)).config["offload_optimizer"] == "cpu"
+    assert "offload_optimizer" not in run_of_text(f"{head}False\n", _steps(1, 4)).config
