@@ -33,6 +33,12 @@ _SHM_OF_NCCL: Final = Advice(
     "a larger /dev/shm",
     "NCCL's ranks of one host meet in shared memory",
 )
+_NO_INTERFACE: Final = Advice(
+    "NCCL_SOCKET_IFNAME",
+    "",
+    "unset, or an interface that this host has (ip -br addr)",
+    "no interface of the name it asks for has an address here",
+)
 _OF_STEP: Final = Advice(
     "training.log in the output folder of that step",
     "",
@@ -249,6 +255,8 @@ _BY_TEXT: Final = {
         "one GPU for each rank",
         "two ranks chose the same one, which NCCL refuses",
     ),
+    "no socket interface found": _NO_INTERFACE,
+    "neither AF_INET(2) nor AF_INET6(10)": _NO_INTERFACE,
     "shm/nccl-": _SHM_OF_NCCL,
     "EJ0001": Advice(
         "npu-smi info",

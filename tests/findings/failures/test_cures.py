@@ -479,6 +479,11 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
         ("exception", "torch.x.RendezvousClosedError", "logs of the other nodes"),
         (
             "exception",
+            "NCCL: ncclSocketInit: family 59936 is neither AF_INET(2) nor AF_INET6(10)",
+            "NCCL_SOCKET_IFNAME",
+        ),
+        (
+            "exception",
             "NCCL: Bootstrap Root : rank 1 of 8 ranks has already checked in",
             "RANK, WORLD_SIZE, MASTER_PORT",
         ),

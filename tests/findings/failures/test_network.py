@@ -144,6 +144,21 @@ def test_a_peer_that_was_not_reached_is_told_so(tmp_path: Path) -> None:
     assert found.advice[0].setting == "NCCL_SOCKET_IFNAME"
 
 
+def test_an_interface_that_a_host_lacks_is_named_over_nccls_internal_error(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    none = "Bootstrap : no socket interface found"
+    raised = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1249, internal "
+        "error - please report this issue to the NCCL developers, NCCL version 2.18.5\n"
+        f"ncclInternalError: Internal check failed.\nLast error:\n{none}\n"
+    )
+    for said in ("", f"w0:288:288 [0] bootstrap.cc:45 NCCL WARN {none}\n"):
+        log.write_text(said + raised)
+        found = alone(load(log), "rank-died")
+        assert none in found.title
+        assert [advice.setting for advice in found.advice] == ["NCCL_SOCKET_IFNAME"]
+
+
 @pytest.mark.parametrize(
     ("text", "title", "whose"),
     [
