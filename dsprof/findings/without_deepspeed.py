@@ -129,6 +129,9 @@ _NOWHERE_ELSE: Final = (
     "wall_clock_breakdown", "log_level", "per_device_eval_batch_size",
 )  # fmt: skip
 
+#: The one setting of DeepSpeed that is named in spite of Megatron's own lines.
+_IF_DEEPSPEED_TRAINS: Final = {"wall_clock_breakdown": Option("wall_clock_breakdown")}
+
 
 def for_megatron(found: Finding, *, first: bool = False, forked: bool = False) -> Finding:
     """The same finding with Megatron's own options; no gain where nothing is left to change.
@@ -141,8 +144,8 @@ def for_megatron(found: Finding, *, first: bool = False, forked: bool = False) -
     if first:
         return _by(_FIRST_OPTIONS, found)
     in_a_pipeline = _IN_A_PIPELINE if found.rule.startswith("pipeline-") else {}
-    of_a_fork = {one: Option(one) for one in ("wall_clock_breakdown",) if forked}
-    return _by(_OPTIONS | in_a_pipeline | of_a_fork, found)
+    of_deepspeed = _IF_DEEPSPEED_TRAINS if forked else {}
+    return _by(_OPTIONS | in_a_pipeline | of_deepspeed, found)
 
 
 def for_nemo(found: Finding) -> Finding:
