@@ -26,6 +26,7 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
+from dsprof.findings.rules import ENDED
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 from dsprof.text.words import measured_by
@@ -51,6 +52,7 @@ class Side:
         step_seconds: their mean.
         seconds_from: how it is known.
         recorded: the run was recorded inside training, not read from a log.
+        failure: what ended it, as a report of it begins; "" if nothing is known to have.
         classes: its seconds by class, as far as seen; a class that is only inferred to be 0 is
             absent.
         parts: its division as a report shows it; they add up to it.
@@ -62,6 +64,7 @@ class Side:
     step_seconds: float | None
     seconds_from: str | None
     recorded: bool
+    failure: str
     classes: dict[str, float]
     parts: list[Part]
 
@@ -359,6 +362,7 @@ def _side(run: Run, times: Times, batch: float) -> Side:
         step_seconds=None if seen.seconds is None else seen.seconds / batch,
         seconds_from=seen.seconds_from,
         recorded=run.is_recording,
+        failure=_failure(run),
         classes={
             name: seconds / batch
             for name, seconds in seen.classes.items()
@@ -366,6 +370,11 @@ def _side(run: Run, times: Times, batch: float) -> Side:
         },
         parts=[_scaled(part, batch) for part in seen.parts if not part.inside],
     )
+
+
+def _failure(run: Run) -> str:
+    verdict = run.findings[0]
+    return verdict.title if verdict.rule in ENDED else ""
 
 
 def _scaled(part: Part, batch: float) -> Part:

@@ -75,6 +75,21 @@ def in_terminal(arguments: list[str], **environment: str) -> str:
     return out.decode()
 
 
+@pytest.mark.parametrize(("sent", "name"), [(1, "standard output"), (2, "standard error")])
+def test_of_two_streams_the_one_that_is_no_terminal_is_named(
+    sent: int, name: str, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    with (tmp_path / "sent").open("wb") as file:
+        streams = [theirs, *(file.fileno() if one == sent else theirs for one in (1, 2))]
+        started = commands.Started(["live", str(SEED)], ROOT, dict(os.environ), streams)
+        assert started.end() == 1
+    os.close(theirs)
+    told = (tmp_path / "sent").read_bytes() if sent == 2 else os.read(ours, 65536)
+    os.close(ours)
+    assert told.decode().startswith(f"dsprof: {name} is no terminal (use --once or --json)")
+
+
 def test_a_terminal_gets_colour_unless_no_color_says_otherwise() -> None:
     assert "\x1b[" in in_terminal(["report", str(SEED)])
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", in_terminal(["report", str(SEED)], NO_COLOR="1"))

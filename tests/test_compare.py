@@ -413,6 +413,17 @@ def test_other_versions_of_the_software_are_configured_differently() -> None:
     assert compare(old, new).settings == {"versions.deepspeed": ("0.16.9", "0.19.8")}
 
 
+def test_a_run_that_failed_is_said_to_have_failed_however_fast_it_was() -> None:
+    killed, whole = sample("killed_rank_0.19.8"), sample("zero0_0.19.8")
+    found = compare(whole, killed)
+    assert (found.first.failure, found.second.failure) == ("", killed.findings[0].title)
+    console = Console(file=(file := StringIO()), width=200)
+    console.print(difference(found))
+    told = file.getvalue()
+    assert "The second run failed: Rank 1 was killed by SIGKILL after step 19" in told
+    assert "The first run" not in told
+
+
 def test_what_each_stage_of_a_pipeline_says_of_itself_is_no_setting() -> None:
     found = compare(sample("pipeline_0.16.9"), sample("pipeline_slow_last_0.16.9"))
     assert {"stage", "stage_layers", "stage_parameters"}.isdisjoint(found.settings)

@@ -113,7 +113,7 @@ _OF_A_STEP: Final = (
 )
 
 #: Findings that ended the run come before all that only slowed it.
-_ENDED: Final = ("oom", "rank-died", "hang")
+ENDED: Final = ("oom", "rank-died", "hang")
 #: So does what may have ended it, unless that is a mere note.
 _MAY_HAVE: Final = "standing-still"
 #: What will end it comes before what as severely slows it.
@@ -226,7 +226,7 @@ def _cost(finding: Finding) -> tuple[bool, int, bool, bool, bool, float]:
     Costs that read the same leave the order of `RULES`: a cause comes before what shows it.
     """
     return (
-        not (finding.rule in _ENDED or _may_have_ended(finding)),
+        not (finding.rule in ENDED or _may_have_ended(finding)),
         GRAVITY[finding.severity],
         finding.rule not in _WILL_END,
         finding.rule == _PAST,

@@ -42,8 +42,8 @@ def live(
         DsprofError: with `once`, nothing is there; else there is no terminal to draw on.
     """
     screen = not once and not as_json
-    if screen and not (sys.__stdout__ and sys.__stdout__.isatty() and _draws_on_terminal()):
-        raise DsprofError("standard output is no terminal", "", "use --once or --json")
+    if screen and (stream := _no_terminal()):
+        raise DsprofError(f"{stream} is no terminal", "", "use --once or --json")
     try:
         if screen:
             _screens(paths, every, link, parsers)
@@ -91,9 +91,11 @@ def _headless(
         watch.close()
 
 
-def _draws_on_terminal() -> bool:
-    """Screens are drawn on standard error, so that a pipe behind the command stays clean."""
-    return sys.__stderr__ is not None and sys.__stderr__.isatty()
+def _no_terminal() -> str | None:
+    """Which stream is no terminal: screens are drawn on standard error, and who sends standard
+    output elsewhere wants what can be read there."""
+    streams = {"standard output": sys.__stdout__, "standard error": sys.__stderr__}
+    return next((name for name, one in streams.items() if not (one and one.isatty())), None)
 
 
 def _keyboard_back() -> int:

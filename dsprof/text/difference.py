@@ -28,6 +28,8 @@ def difference(found: Comparison) -> RenderableType:
     """The answer, the numbers behind it, and what was configured differently."""
     parts: list[RenderableType] = [say(_answer(found), STRONG), say(found.why, QUIET)]
     parts += [say(f"That holds if {found.assumed}.")] if found.assumed else []
+    sides = {"first": found.first, "second": found.second}
+    parts += [say(f"The {n} run failed: {one.failure}.") for n, one in sides.items() if one.failure]
     parts += [Text(), _times(found)]
     signs = {part.sign for side in (found.first, found.second) for part in side.parts}
     if signs - {""}:
