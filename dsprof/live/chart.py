@@ -105,10 +105,12 @@ def _mark(bar: Bar, wide: int, look: Look) -> Segment:
 
 
 def _numbers(bars: Sequence[Bar], wide: int) -> str:
-    first, last = f"{bars[0].step:,}", f"{bars[-1].step:,}"
-    room = len(bars) * wide
-    if room < len(last):
-        return last
-    return (
-        first + last.rjust(room - len(first)) if room > len(first) + len(last) else last.rjust(room)
-    )
+    """The first and the last step, and those with which a launch counts anew; none over another."""
+    line = f"{bars[-1].step:,}".rjust(len(bars) * wide)
+    anew = (at for at in range(1, len(bars)) if bars[at].step <= bars[at - 1].step)
+    for at in (0, *anew):
+        number, cell = f"{bars[at].step:,}", at * wide
+        after = cell + len(number)
+        if after < len(line) and not line[max(0, cell - 1) : after + 1].strip():
+            line = line[:cell] + number + line[after:]
+    return line
