@@ -72,7 +72,7 @@ def mixed_note(facts: Facts) -> Finding | None:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}"
+        title=f"{_share(facts, seconds)} of a step {_together(reason)}"
         f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
         + _at_least(facts),
         summary=f"{named(list(table.index))} {take} {format_seconds(seconds)} per step "
@@ -157,12 +157,18 @@ def _mostly_in(facts: Facts, table: pd.DataFrame) -> str:
     largest, seconds = table["seconds"].idxmax(), float(table["seconds"].max())
     if len(table) == 1 or 2 * seconds <= float(table["seconds"].sum()):
         return ""
-    return f" ({format_share(facts.share(seconds) or 0.0)} in {largest})"
+    return f" ({_share(facts, seconds)} in {largest})"
 
 
 def _at_least(facts: Facts) -> str:
-    share = facts.share(facts.least_communication)
-    return "" if share is None else f"; beside it, at least {format_share(share)} is communication"
+    least = facts.least_communication
+    return "" if least is None else f"; beside it, at least {_share(facts, least)} is communication"
+
+
+def _share(facts: Facts, seconds: float) -> str:
+    """Of the steps that `seconds` are the mean of: what has no cost is held against no spikes."""
+    assert facts.breakdown is not None
+    return format_share(seconds / facts.breakdown.seconds)
 
 
 def _comms_logger(facts: Facts) -> tuple[Advice, ...]:

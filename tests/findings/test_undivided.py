@@ -46,6 +46,20 @@ def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None
     assert "healthy" not in rules(run)
 
 
+def test_what_is_undivided_of_a_usual_step_is_a_share_of_that_and_not_of_spikes() -> None:
+    rows = steps(60, WELL)
+    stuck = {"forward": 9.3, "step_seconds": 10.0}
+    rows = [
+        row | {"seconds": stuck[row["name"]]} if row["step"] == 30 and row["name"] in stuck else row
+        for row in rows
+    ]
+    run = run_of(rows, world_size=2, zero_stage=3)
+    assert run.findings[0].rule == "step-spikes"
+    title = alone(run, UNTIMED).title
+    assert title.startswith("85 % of a step is computation and communication together")
+    assert title.endswith("; beside it, at least 10 % is communication")
+
+
 def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     alike = {"forward": 0.4, "backward": 0.0, "step": 0.1}
     one_rank = run_of(steps(9, alike, 0.5))
