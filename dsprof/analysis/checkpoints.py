@@ -8,25 +8,20 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.apart import distances, evaluations_in, happened_in, longer_by
 from dsprof.events import Class, Kind
 from dsprof.recording.table import EVALUATION, FLAVOUR
-from dsprof.run.bars import evaluated
-from dsprof.run.durations import whole_steps
 from dsprof.run.table import STEP, among, of_kind, where, within
 
-_BEGIN = "checkpoint_begin"
+BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
 #: Suffix of the names of calls inside a recorded save.
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
 _LOADS: Final = ("load-checkpoint", "load_checkpoint")
 _SAVE: Final = ["segment", "engine", "step", "seconds", "source", "line"]
-#: Names of events that show an evaluation, which may also happen between two steps.
-_ALSO: Final = r"(?i)eval|valid"
 #: An exception is told so soon behind the phase that it ended.
 _AT_ONCE: Final = pd.Timedelta(seconds=0.5)
-#: At least so many stretches without a save must be known to tell what steps take without one.
-_ENOUGH: Final = 5
 
 
 def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -95,22 +90,6 @@ def _by_rank(rows: pd.DataFrame) -> pd.DataFrame:
     one = [rows[name] for name in (*STEP, "rank")]
     together = rows.groupby(one, dropna=False, observed=True)["seconds"].transform("sum")
     return rows.assign(seconds=together).drop_duplicates([*STEP, "rank"], keep="last").sort_index()
-
-
-def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:
-    """Seconds per step that the saves in `found` contribute to the time of each of `rows`. [rows]
-
-    Times by timestamps or progress bars include saves between steps. Other times do not; a save
-    that a recording saw inside a step is a class of that step.
-    """
-    if found.empty:
-        return pd.Series(0.0, rows.index)
-    apart = _apart(steps)
-    saving = (
-        happened_in(apart, found).groupby("within")["seconds"].sum().clip(upper=apart["elapsed"])
-    )
-    by_clock = rows["seconds_from"].isin(["clock", "bar"]) & ~rows["smoothed"].astype(bool)
-    return (saving / apart["passed"]).reindex(rows.index).where(by_clock).fillna(0.0)
 
 
 def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:
@@ -195,12 +174,12 @@ def _between(events: pd.DataFrame) -> pd.DataFrame:
     Only rank 0 prints the beginning. Every rank prints the end, without naming itself; the last one
     counts because the job waits for all ranks.
     """
-    marks = of_kind(events, Kind.METRIC, _BEGIN, *_END)
+    marks = of_kind(events, Kind.METRIC, BEGIN, *_END)
     marks = where(marks, marks["at"].notna())
     if marks.empty:
         return marks
     what = [marks["source"].astype(str), marks["segment"], marks["text"].fillna("")]
-    begins = marks["name"] == _BEGIN
+    begins = marks["name"] == BEGIN
     save = begins.groupby(what).cumsum()
     over = marks["at"].mask(begins).groupby([*what, save]).transform("max")
     seconds = (over - marks["at"]).dt.total_seconds()
@@ -213,58 +192,14 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     A save counts if the steps around it are further apart than any two without a save. Engines that
     take turns are left out, and so are saves beside an evaluation of unknown duration.
     """
-    begun = of_kind(events, Kind.METRIC, _BEGIN)
+    begun = of_kind(events, Kind.METRIC, BEGIN)
     if begun.empty:
         return begun.assign(inferred=True)
-    apart = _apart(steps)
+    apart = distances(steps)
     begins = happened_in(apart, begun)
-    also = _also(apart, events)
-    plain = apart[~also & ~apart.index.isin(begins["within"])]
-    usual = (plain["elapsed"] / plain["passed"]).median()
-    beyond = (apart["elapsed"] - usual * apart["passed"])[~also]
-    longer = beyond[beyond > beyond[plain.index].max()] if len(plain) >= _ENOUGH else beyond[:0]
+    also = evaluations_in(apart, events)["within"]
+    plain = ~apart.index.isin([*begins["within"], *also])
     saving = begins.drop_duplicates("within")
-    return saving.assign(seconds=saving["within"].map(longer), inferred=True)
-
-
-def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
-    """Whether the job also evaluated before each step, and `elapsed` includes that. [rows of
-    `apart`]
-    """
-    others = happened_in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
-    left_out = evaluated(events).query("evaluated > 0").sort_values([*STEP])
-    bars = where(apart, apart["seconds_from"].eq("bar").fillna(False).to_numpy(bool))
-    told = within(left_out, bars, *STEP).index
-    return pd.Series(apart.index.isin(others[~others.isin(told)]), apart.index)
-
-
-def _apart(steps: pd.DataFrame) -> pd.DataFrame:
-    """Steps with the distance from the previous row: `passed` steps, `elapsed` seconds.
-
-    Progress bars tell both, without the evaluations in between (see `dsprof.run.bars`).
-    """
-    alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    by_bar = whole_steps(steps[alone])  # also if there are timers
-    by_bar = by_bar[by_bar["seconds_from"].eq("bar").fillna(False)]
-    by_bar = by_bar.assign(passed=by_bar["covers"], elapsed=by_bar["seconds"] * by_bar["covers"])
-    segments = by_bar["segment"].unique()
-    stamped = steps[steps["at"].notna() & alone & ~steps["segment"].isin(segments)]
-    by = stamped.groupby("segment")
-    found = stamped.assign(
-        passed=by["step"].diff().astype("float64"), elapsed=by["at"].diff().dt.total_seconds()
-    )
-    return pd.concat([found[found["passed"] > 0], by_bar])
-
-
-def happened_in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """`rows` with a column `within`, the index of the row of `apart` in which they happened;
-    without rows that are in none.
-    """
-    key = ["segment", "step"]
-    rows = rows[rows["step"].notna()].astype({"step": "int64"}).sort_values("step", kind="stable")
-    ends = apart[key].astype("int64").assign(within=apart.index).sort_values("step")
-    found = pd.merge_asof(
-        rows.astype({"segment": "int64"}), ends,
-        on="step", by="segment", direction="forward", allow_exact_matches=False,
-    )  # fmt: skip
-    return found.dropna(subset="within")
+    longer = longer_by(apart, plain)
+    alone = longer[~longer.index.isin(also)]
+    return saving.assign(seconds=saving["within"].map(alone), inferred=True)

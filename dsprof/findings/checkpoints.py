@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dsprof.findings.advice import change
 from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, longest_of, row_evidence
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
+from dsprof.findings.saves import INFERRED, saved, saving, saving_in_mean, steps_made
 from dsprof.findings.thresholds import CHECKPOINT_CRITICAL, CHECKPOINT_WARNING, grade
 from dsprof.units import format_seconds, format_share
-
-#: Used if no line with a time stamp shows the end of a save.
-_INFERRED: Final = " No time stamp says when one is over: its duration is how much further \
-apart the steps around it are than others."
 
 
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:
@@ -44,7 +38,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             f"{made:,} step{'s' * (made != 1)}{longest_of(found, 'seconds')}: as if each step took "
             f"{format_seconds(cost)} longer."
             + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
-            + (_INFERRED if longest["inferred"] else ""),
+            + (INFERRED if longest["inferred"] else ""),
             share=share,
             seconds_per_step=cost,
             phase="save_checkpoint",

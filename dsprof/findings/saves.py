@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.apart import distances, happened_in, held
 from dsprof.analysis.breakdown import weights_of
-from dsprof.analysis.checkpoints import IN_SAVES, held, saves, waits_for_saves
+from dsprof.analysis.checkpoints import IN_SAVES, saves, waits_for_saves
 from dsprof.analysis.trends import Floats
 from dsprof.findings.facts import Facts, once
+
+#: Used where no line says how long something takes that happens between steps.
+INFERRED: Final = " No time stamp says when one is over: its duration is how much further apart \
+the steps around it are than others."
 
 
 @once
@@ -34,8 +41,14 @@ def steps_made(facts: Facts) -> int:
 
 
 def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
-    """What saving takes of the time of each step, where the clock tells that."""
-    return np.asarray(held(saved(facts), steps, facts.run.steps), np.float64)
+    """What saving takes of the time of each step that a log tells; that a recording saw inside a
+    step is a class of that step.
+    """
+    if facts.run.is_recording or saved(facts).empty:
+        return np.zeros(len(steps))
+    apart = distances(facts.run.steps)
+    took = happened_in(apart, saved(facts)).set_index("within")["seconds"]
+    return np.asarray(held(apart, took, steps), np.float64)
 
 
 def saving_in_mean(facts: Facts) -> float:

@@ -265,9 +265,9 @@ _EVALUATING: Final = ": most of it is evaluation"
 
 
 def _evaluates(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> bool:
-    """Whether most of what recorded steps take longer is evaluation, too little of the run for a
-    finding of its own: otherwise it is not in `over`."""
-    if not facts.run.is_recording or evaluating_inside(facts, facts.series).any():
+    """Whether most of what they take longer is evaluation, too little of the run for a finding of
+    its own: otherwise it is not in `over`."""
+    if evaluating_inside(facts, facts.series).any():
         return False
     evaluation = evaluating_in(facts, facts.series)
     more = evaluation[rows] - np.median(evaluation)

@@ -12,7 +12,6 @@ import dsprof
 from dsprof.analysis.checkpoints import (
     apart_from_saves,
     calls_of_saves,
-    held,
     saves,
     waits_for_evaluations,
     waits_for_saves,
@@ -249,28 +248,6 @@ def test_saves_of_two_engines_in_steps_of_one_number_are_two(tmp_path: Path) -> 
     writer.close()
     run = dsprof.load(tmp_path)
     assert saves(run.told, run.phases, run.steps)["seconds"].tolist() == pytest.approx([0.04] * 2)
-
-
-def test_seconds_of_saves_are_in_steps_that_a_clock_tells_and_in_no_others() -> None:
-    """Two saves between the steps 10 and 12, and one longer than the step it is in."""
-    begun = pd.Timestamp("2026-01-01")
-    steps = pd.DataFrame(
-        {
-            "segment": 0,
-            "engine": 0,
-            "step": [8, 10, 12, 14, 16],
-            "at": [begun + pd.Timedelta(seconds=second) for second in (0, 1, 6, 7, 8)],
-            "seconds": 1.0,
-            "seconds_from": ["clock", "clock", "clock", "logged", "clock"],
-            "smoothed": [False, False, False, False, True],
-            "whole_seconds": float("nan"),
-            "whole_from": None,
-            "covers": 1.0,
-        }
-    )
-    found = pd.DataFrame({"segment": 0, "step": [10, 11, 12, 14], "seconds": [1.0, 2.0, 9.0, 0.5]})
-    assert held(found, steps, steps).tolist() == [0.0, 0.0, 1.5, 0.0, 0.0]
-    assert held(found.iloc[:0], steps, steps).tolist() == [0.0] * 5
 
 
 def saving_alone() -> pd.DataFrame:

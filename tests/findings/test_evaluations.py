@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -193,11 +194,73 @@ def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> Non
     assert "not known to lie between" in (why(run, RULE) or "")
 
 
-def test_steps_that_time_stamps_tell_may_hold_their_evaluations() -> None:
-    start = pd.Timestamp("2024-05-01")
-    marks = [metric("loss", step, 1.0, at=start + pd.Timedelta(step, "s")) for step in range(1, 40)]
-    marks.insert(20, metric("eval_runtime", None, 60.0))
-    assert "not known to lie between" in (why(run_of(marks), RULE) or "")
+def stamped(
+    pauses: Mapping[int, float],
+    name: str,
+    value: float | None,
+    saving: tuple[int, float | None] | None = None,
+) -> Run:
+    """40 steps of 1 s by time stamps of 10 ms; behind each of `pauses` so many seconds pass, and a
+    line tells of an evaluation. Behind one, a save also begins, timed or not."""
+    marks, at = [], pd.Timestamp("2024-05-01")
+    for step in range(1, 41):
+        at += pd.Timedelta(1.0 + 0.01 * (step % 3), "s")
+        marks.append(metric("loss", step, 1.0, at=at))
+        if step in pauses:
+            at += pd.Timedelta(pauses[step], "s")
+            marks.append(metric(name, step, value))
+        if saving and step == saving[0]:
+            timed = saving[1] is not None
+            marks.append(
+                phase("save-checkpoint", step, saving[1] or 0.0)
+                if timed
+                else metric("checkpoint_begin", step, None)
+            )
+    return run_of(marks)
+
+
+def test_evaluations_without_a_duration_take_what_steps_around_them_are_further_apart() -> None:
+    found = alone(stamped({10: 9.0, 20: 9.0, 30: 12.0}, "eval_loss", 1.5), RULE)
+    assert found.title == "Evaluating takes up to 43 % of the training time"
+    assert found.summary.startswith("3 evaluations took 30.0 s in 40 steps, ")
+    assert "The mean step here holds 769 ms of evaluating. No time stamp says" in found.summary
+    assert found.confidence == "medium"
+    assert found.seconds_per_step == pytest.approx(30 / 40, 0.01)
+    assert found.advice[0].setting == "steps between evaluations"
+
+
+def test_steps_that_hold_evaluations_stick_out_by_nothing_else() -> None:
+    assert silent(stamped({10: 9.0, 20: 9.0, 30: 12.0}, "eval_loss", 1.5), "step-spikes")
+    found = one(stamped({20: 3.5}, "eval_loss", 1.5), "step-spikes")
+    assert found.title.endswith(": most of it is evaluation")
+    assert found.advice[0].setting == "steps between evaluations"
+
+
+def test_an_evaluation_that_the_clock_does_not_show_is_left_out_of_what_they_take() -> None:
+    found = alone(stamped({10: 9.0, 20: 0.0, 30: 9.0}, "eval_loss", 1.5), RULE)
+    assert found.title.startswith("Evaluating takes about 31 % of")
+    assert found.summary.startswith("2 evaluations took 18.0 s")
+    assert why(stamped({10: 0.0, 20: 0.0}, "eval_loss", 1.5), RULE) is not None
+
+
+def test_what_a_save_takes_beside_an_evaluation_is_none_of_it() -> None:
+    run = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, 5.0))
+    assert alone(run, RULE).summary.startswith("3 evaluations took 22.0 s in 40 steps, ")
+    unknown = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, None))
+    assert alone(unknown, RULE).summary.startswith("2 evaluations took 18.0 s in 40 steps, ")
+
+
+def test_of_steps_told_by_time_stamps_evaluations_that_the_trainer_times_are_told_apart() -> None:
+    found = alone(stamped({10: 9.5, 20: 9.5, 30: 9.5}, "eval_runtime", 9.0), RULE)
+    assert found.summary.startswith("3 evaluations took 27.0 s in 40 steps, ")
+    assert found.confidence == "high"
+    assert found.share == pytest.approx(27 / (27 + 1.5 + 40), 0.02)
+
+
+def test_what_is_said_to_take_longer_than_the_clock_counts_is_of_no_step() -> None:
+    run = stamped({10: 0.0, 20: 9.5}, "eval_runtime", 9.0)
+    assert "not known to lie between" in (why(run, RULE) or "")
+    assert "not known to lie between" in (why(stamped({40: 9.0}, "eval_runtime", 9.0), RULE) or "")
 
 
 def test_without_a_duration_nothing_is_said() -> None:
