@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -10,10 +11,10 @@ import pandas as pd
 
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
-from dsprof.run.table import STEP, where, within
+from dsprof.run.table import STEP, among, where, within
 
 #: Names of events that show an evaluation, which may also happen between two steps.
-_EVALUATES: Final = r"(?i)eval|valid"
+_EVALUATES: Final = re.compile("(?i)eval|valid")
 #: At least so many distances between steps must hold nothing else to tell what steps take.
 _ENOUGH: Final = 5
 
@@ -48,7 +49,10 @@ def happened_in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     What stands behind the line of its step happened in the next one.
     """
     key = ["segment", "step"]
-    rows = rows[rows["step"].notna()].astype({"step": "int64", "segment": "int64"})
+    rows = where(rows, rows["step"].notna())
+    if rows.empty or apart.empty:
+        return rows[:0].assign(within=pd.Series(dtype="int64"))
+    rows = rows.astype({"step": "int64", "segment": "int64"})
     ends = apart[[*key, "source", "line"]].astype(dict.fromkeys(key, "int64"))
     ends = ends.assign(within=apart.index).sort_values("step", kind="stable")
     rows = rows.assign(until=rows["step"] - _in_front(rows, ends))
@@ -69,9 +73,17 @@ def _in_front(rows: pd.DataFrame, ends: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return np.asarray(same & before, np.bool_)
 
 
+def of_evaluations(events: pd.DataFrame) -> pd.DataFrame:
+    """What `events` tell of evaluations."""
+    names = [name for name in events["name"].cat.categories if _EVALUATES.search(str(name))]
+    return where(events, among(events["name"], names))
+
+
 def evaluations_in(apart: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """What `events` tell of evaluations `within` each row of `apart` whose `elapsed` has them."""
-    rows = happened_in(apart, events[events["name"].astype("str").str.contains(_EVALUATES)])
+    rows = happened_in(apart, of_evaluations(events))
+    if rows.empty:
+        return rows
     left_out = evaluated(events).query("evaluated > 0").sort_values([*STEP])
     bars = where(apart, apart["seconds_from"].eq("bar").fillna(False).to_numpy(bool))
     return rows[~rows["within"].isin(within(left_out, bars, *STEP).index)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.apart import distances, happened_in, held
+from dsprof.analysis.apart import distances, happened_in, held, of_evaluations
 from dsprof.analysis.evaluations import evaluations_between
 from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.events import Kind
@@ -129,7 +129,7 @@ def _within_the_clock(facts: Facts) -> pd.DataFrame:
     counts around them."""
     rows = _shown(facts)
     took = rows.groupby("within")["took"].sum()
-    passed = distances(facts.run.steps)["elapsed"][took.index]
+    passed = _apart(facts)["elapsed"][took.index]
     return rows[: 0 if (took > 1.01 * passed).any() else None]
 
 
@@ -151,14 +151,21 @@ def _in_steps(many: float) -> str:
 
 
 @once
+def _apart(facts: Facts) -> pd.DataFrame:
+    return distances(facts.run.steps)
+
+
+@once
 def _shown(facts: Facts) -> pd.DataFrame:
     """Evaluations between steps, with what they took if the source states that or the clock shows
     it, and the row of steps `within` which they lie."""
-    told = evaluations_told(facts.run.told)
-    apart = distances(facts.run.steps)
+    events = facts.run.told
+    told = evaluations_told(events)
+    if told.empty and of_evaluations(events).empty:
+        return told.assign(within=pd.Series(dtype="int64"))
     if told.empty:
-        return evaluations_between(facts.run.told, apart, saved(facts))
-    return happened_in(apart, told)
+        return evaluations_between(events, _apart(facts), saved(facts))
+    return happened_in(_apart(facts), told)
 
 
 def behind(facts: Facts, steps: pd.DataFrame) -> Floats:
@@ -170,8 +177,9 @@ def behind(facts: Facts, steps: pd.DataFrame) -> Floats:
     """
     told = evaluations_told(facts.run.told)
     if told.empty or timed_by(facts, "clock"):
-        took = _shown(facts).set_index("within")["took"]
-        return np.asarray(held(distances(facts.run.steps), took, steps), np.float64)
+        took = _shown(facts).set_index("within")["took"].dropna()
+        beyond = held(_apart(facts), took, steps) if len(took) else np.zeros(len(steps))
+        return np.asarray(beyond, np.float64)
     each = happened_in(steps, told).groupby("within")["took"].sum()
     before = each.reindex(steps.index).fillna(0.0).to_numpy(float)
     seconds, beyond = steps["seconds"].to_numpy(dtype=float), np.zeros(len(steps))
