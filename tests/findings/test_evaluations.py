@@ -243,6 +243,24 @@ def test_an_evaluation_that_the_clock_does_not_show_is_left_out_of_what_they_tak
     assert why(stamped({10: 0.0, 20: 0.0}, "eval_loss", 1.5), RULE) is not None
 
 
+@pytest.mark.parametrize("result", ["Validation loss: 2.5", "ppl: 12.25, loss: 2.5"])
+def test_what_a_script_prints_of_its_evaluations_is_enough_beside_deepspeeds_stamps(
+    result: str,
+) -> None:
+    """A step a second; after each ten steps the script evaluates for five."""
+    lines, at = [], pd.Timestamp("2024-05-06 07:00:00.250")
+    for step in range(2, 81, 2):
+        at += pd.Timedelta(2 + 5 * (step % 10 == 2 and step > 2), "s")
+        if step % 10 == 2 and step > 2:
+            lines.append(f"{result}\n")
+        stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+        step_line = f"[logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.001], mom=[0]"
+        lines.append(f"{stamp} {step_line}\n")
+    found = alone(run_of_text(*lines), RULE)
+    assert found.title == "Evaluating takes up to 30 % of the training time"
+    assert found.summary.startswith("7 evaluations took 35.0 s in 80 steps, ")
+
+
 def test_what_a_save_takes_beside_an_evaluation_is_none_of_it() -> None:
     run = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, 5.0))
     assert alone(run, RULE).summary.startswith("3 evaluations took 22.0 s in 40 steps, ")
