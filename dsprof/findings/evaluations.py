@@ -45,14 +45,15 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     many, cost, longest = len(found.rows), found.cost, largest(found.rows, "took")
+    what = "Evaluating and saving take" if found.saving else "Evaluating takes"
     took, within = float(found.rows["took"].sum()), float(behind(facts, facts.series).sum())
     return [
         Finding(
             rule="evaluation-stall",
             severity=severity,
-            title=f"Evaluating takes {found.bound}{format_share(share)} of the training time",
-            summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(took)} "
-            f"{found.among}{longest_of(found.rows, 'took')}"
+            title=f"{what} {found.bound}{format_share(share)} of the training time",
+            summary=f"{many:,} evaluation{'s' * (many != 1)}{_with_saves(found)} took "
+            f"{format_seconds(took)} {found.among}{longest_of(found.rows, 'took')}"
             + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
             + ". Training waits meanwhile."
             + _of_steps(facts, within)
@@ -61,10 +62,25 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
             confidence="medium" if found.inferred else "high",
-            advice=less_often(facts),
+            advice=_advice(facts, found),
             gain=promise(cost) if cost else None,
         )
     ]
+
+
+_SAVING: Final = Advice("save interval", "", "longer", "half as many saves cost half")
+
+
+def _advice(facts: Facts, found: Taken) -> tuple[Advice, ...]:
+    first, *others = less_often(facts)
+    return (first, _SAVING, *others) if found.saving else (first, *others)
+
+
+def _with_saves(found: Taken) -> str:
+    if not found.saving:
+        return ""
+    many = "each" if found.saving == len(found.rows) else f"{found.saving:,}"
+    return f" ({many} with a save beside it)"
 
 
 _WITH: Final = " Whatever else the job does there, as where an epoch begins, is part of it."

@@ -33,6 +33,11 @@ class Taken(NamedTuple):
     bound: str = ""
     inferred: bool = False
 
+    @property
+    def saving(self) -> int:
+        """Beside how many the job also saved, for so long as nothing tells."""
+        return int(self.rows["saving"].sum()) if self.inferred else 0
+
 
 @once
 def taken(facts: Facts) -> Taken | str:

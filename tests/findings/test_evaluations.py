@@ -264,8 +264,16 @@ def test_what_a_script_prints_of_its_evaluations_is_enough_beside_deepspeeds_sta
 def test_what_a_save_takes_beside_an_evaluation_is_none_of_it() -> None:
     run = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, 5.0))
     assert alone(run, RULE).summary.startswith("3 evaluations took 22.0 s in 40 steps, ")
-    unknown = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, None))
-    assert alone(unknown, RULE).summary.startswith("2 evaluations took 18.0 s in 40 steps, ")
+
+
+def test_of_an_evaluation_beside_a_save_of_unknown_duration_both_are_told_together() -> None:
+    run = stamped({10: 9.0, 20: 9.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, None))
+    found = alone(run, RULE)
+    assert found.title == "Evaluating and saving take up to 40 % of the training time"
+    said = "3 evaluations (1 with a save beside it) took 27.0 s in 40 steps, "
+    assert found.summary.startswith(said)
+    assert found.advice[1].setting == "save interval"
+    assert why(run, "checkpoint-stall") == "no line tells how long saving a checkpoint takes"
 
 
 def test_of_steps_told_by_time_stamps_evaluations_that_the_trainer_times_are_told_apart() -> None:
