@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
+from dsprof.findings.between_steps import between_steps
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
@@ -54,7 +55,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
     if facts.run.steps.empty:
         return no_steps(facts)
     if facts.breakdown is None:
-        return [no_timers(facts)]
+        between = between_steps(facts)
+        return [*([between] if between else []), no_timers(facts)]
     if facts.no_basis is not None:
         return facts.no_basis
     if not facts.run.is_recording and (undivided := undivided_note(facts)):

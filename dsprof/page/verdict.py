@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 
 _MOVING: Final = str(Class.COMMUNICATION)
 
+_UNTIMED: Final = "unaccounted-time"
+
 #: What the share of a finding is spent on, where its title may count more than that.
 _SPENT: Final = {
     "communication-bound": " is communication",
     "pipeline-bubble": " is waiting for other stages",
     "pipeline-imbalance": " is waiting for other stages",
     "straggler-rank": " is waiting for a late rank",
-    "unaccounted-time": " is what the timers leave of it",
+    _UNTIMED: " is what the timers leave of it",
 }
 
 
@@ -167,7 +169,10 @@ def _number(found: Finding | None, step: float | None, *, divided: bool) -> tupl
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
-        what = f"{_of(found)}{_SPENT.get(found.rule, '')}"
+        spent = _SPENT.get(found.rule, "")
+        if found.rule == _UNTIMED and not divided:
+            spent = " is what the rates leave of it"
+        what = f"{_of(found)}{spent}"
         return format_share(found.share), (
             f"{what}: {format_seconds(cost)}{of} per step" if cost else what
         )
@@ -183,7 +188,7 @@ def _sure(found: Finding) -> str:
 
 def _tells_nothing(found: Finding) -> bool:
     """All of the step is unaccounted for: its time is what is measured, and no 100 % of it."""
-    return found.rule == "unaccounted-time" and found.share in (None, 1)
+    return found.rule == _UNTIMED and found.share in (None, 1)
 
 
 def _untold(found: Finding, *, divided: bool) -> str:
@@ -206,7 +211,7 @@ def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
     """The lines of the phase that the finding names, else those it quotes."""
     if found is None:
         return None
-    left = found.rule == "unaccounted-time"  # which no timer has
+    left = found.rule == _UNTIMED  # which no timer has
     lines = mean.named(found.phase) if mean and found.phase and not left else None
     if lines:
         return lines

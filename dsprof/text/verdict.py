@@ -56,7 +56,7 @@ def _cost(found: Finding, seen: Overview) -> str:
     """What the verdict costs; "" where it costs nothing or ended the run."""
     if found.rule == "healthy":
         return ""
-    if found.rule == "unaccounted-time" and not seen.parts:
+    if found.rule == "unaccounted-time" and not seen.parts and found.share in {None, 1}:
         return _UNKNOWN  # that nobody timed the step says nothing of what is lost in it
     return words.cost(found.seconds_per_step, found.share, words.step_of(found, seen.seconds))
 

@@ -1,0 +1,141 @@
+"""What passes between the steps that DeepSpeed's rates count, where a log has no timers."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.analysis.breakdown import known_by, weights_of
+from dsprof.analysis.trends import Floats, spikes
+from dsprof.events import Kind
+from dsprof.findings.advice import record, set_to
+from dsprof.findings.evaluations import evaluating_inside
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.places import look_at
+from dsprof.findings.proofs import average_proof, by_the_clock, step_proof
+from dsprof.findings.rhythm import period_of, steps_apart
+from dsprof.findings.saves import saving_inside
+from dsprof.findings.spikes import LOOK
+from dsprof.findings.thresholds import (
+    SPIKE_RATIO,
+    UNACCOUNTED_CRITICAL,
+    UNACCOUNTED_WARNING,
+    grade,
+)
+from dsprof.run.durations import called
+from dsprof.run.seldom import SELDOM
+from dsprof.run.table import among, of_kind
+from dsprof.units import format_seconds, format_share
+
+_OF_DEEPSPEED: Final = (
+    "deepspeed.throughput",
+    "deepspeed.throughput_07",
+    "deepspeed.throughput_cut",
+)
+_SYNCHRONIZED: Final = "timers.throughput.synchronized"
+#: Share of it from which on those that stick out hold it.
+_MOST: Final = 0.8
+_WHERE: Final = "between a step and the next forward"
+_LOADING: Final = Advice(
+    "DataLoader(num_workers=...)",
+    "",
+    "more, if the script loads there what it trains with",
+    "workers load the next batches while this one is trained",
+)
+
+
+class _Between(NamedTuple):
+    """Of each judged row: its seconds by the clock, those between steps, and how many it covers."""
+
+    whole: Floats
+    seconds: Floats
+    weights: Floats
+
+
+def between_steps(facts: Facts) -> Finding | None:
+    """ThroughputTimer counts from the start of forward to the end of the engine's step, on a clock
+    that waits for the GPU; time stamps count all. None where that is nothing to speak of.
+
+    Source: ThroughputTimer and DeepSpeedEngine of DeepSpeed 0.7 to 0.19.
+    """
+    found = _between(facts)
+    if found is None:
+        return None
+    whole, cost = (float(np.average(one, weights=found.weights)) for one in found[:2])
+    severity = grade(cost / whole, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
+    if severity is None:
+        return None
+    rows = _that_hold_it(found)
+    share = format_share(cost / whole)
+    return Finding(
+        rule="unaccounted-time",
+        severity=severity,
+        title=f"{share} of the time passes between DeepSpeed's steps, where its rates do not count"
+        + (_seldom(facts.steps, rows) if len(rows) else ""),
+        summary=f"DeepSpeed's samples/s count from forward to the end of its step: "
+        f"{format_seconds(whole - cost)}. By the time stamps it takes {format_seconds(whole)}, in "
+        f"the mean of {len(facts.steps):,} {called(facts.steps)}: {format_seconds(cost)} of that "
+        "the script spends between two steps, such as in loading data, evaluating, saving or "
+        "logging."
+        + (_longest(facts.steps, found, rows) if len(rows) else "")
+        + " Medium confidence: what it is can only be guessed.",
+        share=cost / whole,
+        seconds_per_step=cost,
+        evidence=(*average_proof(facts), _rate(facts)),
+        advice=(*((LOOK,) if len(rows) else (_LOADING,)), *_to_see(facts)),
+        confidence="medium",
+    )
+
+
+def _between(facts: Facts) -> _Between | None:
+    """None unless rates of DeepSpeed's and time stamps tell the seconds of the same steps."""
+    own = facts.own_steps
+    if not by_the_clock(facts) or known_by(own) != "throughput" or SELDOM in facts.doubts:
+        return None
+    if not _are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
+        return None
+    rated = own["seconds"].reindex(facts.steps.index).to_numpy(dtype=float)
+    whole = facts.steps["seconds"].to_numpy(dtype=float)
+    apart = saving_inside(facts, facts.steps) + evaluating_inside(facts, facts.steps)
+    weights = np.asarray(weights_of(facts.steps), np.float64)
+    return _Between(whole, whole - rated - apart, weights) if np.isfinite(rated).all() else None
+
+
+def _are_deepspeeds(facts: Facts) -> bool:
+    rates = of_kind(facts.run.told, Kind.METRIC, "samples_per_second")
+    return len(rates) > 0 and bool(among(rates["pattern"], _OF_DEEPSPEED).all())
+
+
+def _that_hold_it(found: _Between) -> npt.NDArray[np.intp]:
+    """Rows that stick out, if they hold nearly all of it."""
+    rows = spikes(found.whole, SPIKE_RATIO)
+    beyond = found.seconds * found.weights
+    return rows if beyond[rows].sum() >= _MOST * beyond.sum() else rows[:0]
+
+
+def _seldom(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+    distance = steps_apart(steps, period_of(rows))
+    every = f", one every {distance:,} steps" if distance else ""
+    return f", nearly all of it in {len(rows):,} of {len(steps):,} {called(steps)}{every}"
+
+
+def _longest(steps: pd.DataFrame, found: _Between, rows: npt.NDArray[np.intp]) -> str:
+    most = rows[np.argmax(found.seconds[rows])]
+    usual = float(np.median(np.delete(found.whole, rows)))
+    return (
+        f" The longest of these, up to step {int(steps['step'].iloc[most]):,}, took "
+        f"{format_seconds(float(found.whole[most]))} a step, the others {format_seconds(usual)}."
+    )
+
+
+def _rate(facts: Facts) -> Evidence:
+    """The last rate among the judged steps."""
+    return step_proof(facts, facts.own_steps.loc[facts.steps.index[-1]])
+
+
+def _to_see(facts: Facts) -> tuple[Advice, ...]:
+    return record(facts, "times every phase of every rank") or (look_at(_WHERE),)

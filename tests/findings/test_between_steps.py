@@ -1,0 +1,97 @@
+"""What passes between the steps that DeepSpeed's rates count: the time stamps tell it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from dsprof.events import Severity
+from dsprof.findings.finding import Finding
+from dsprof.findings.rules import findings_of
+from dsprof.page.verdict import verdict
+from dsprof.run import Run
+from tests.loaded import run_of_text
+
+RULE = "unaccounted-time"
+_SETTINGS = """[2026-01-01 00:00:00,000] [INFO] [config.py:987:print_user_config]   json = {
+    "train_batch_size": 16,
+    "timers": {
+        "throughput": {
+            "synchronized": %s
+        }
+    }
+}
+"""
+
+
+def is_twentieth(step: int) -> bool:
+    return step > 0 and step % 20 == 0
+
+
+def job(passes: Callable[[int], float], said: str = "", synchronized: str = "true") -> Run:
+    """160 steps of which DeepSpeed counts 0.1 s each, every fifth printed; behind each of them so
+    many seconds pass, and behind each twentieth something is `said`."""
+    lines, at = [_SETTINGS % synchronized], pd.Timestamp("2026-01-01 00:00:10.003")
+    for step in range(1, 161):
+        lines += [said] * is_twentieth(step - 1)
+        at += pd.Timedelta(0.1 + passes(step - 1), "s")
+        if step % 5 == 0:
+            stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+            rates = f"RunningAvgSamplesPerSec=161, CurrSamplesPerSec={160 + step % 3}"
+            lines += [
+                f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
+                f"{stamp} [timer.py:199:stop] epoch=0/micro_step=0/global_step={step}, {rates}\n",
+            ]
+    return run_of_text(*lines)
+
+
+def priced(run: Run) -> list[Finding]:
+    """What is said of it beside that no timer divides a step."""
+    return [one for one in findings_of(run) if one.rule == RULE and one.seconds_per_step]
+
+
+def test_what_passes_behind_every_step_is_told_with_its_cost() -> None:
+    run = job(lambda _: 0.06)
+    (found,) = priced(run)
+    assert findings_of(run)[0] is found
+    assert found.title == (
+        "38 % of the time passes between DeepSpeed's steps, where its rates do not count"
+    )
+    assert found.severity is Severity.CRITICAL
+    assert found.seconds_per_step == pytest.approx(0.06, rel=0.02)
+    assert found.advice[0].setting == "DataLoader(num_workers=...)"
+    assert "in the mean of 31 windows of 5 steps" in found.summary
+    assert found.evidence[-1].text.startswith("step 160: 161 samples/s, so 16 take ")
+
+
+def test_what_passes_behind_some_steps_alone_is_told_with_how_often() -> None:
+    (found,) = priced(job(lambda step: 1.5 if is_twentieth(step) else 0.0))
+    assert found.title.endswith(
+        ", nearly all of it in 7 of 31 windows of 5 steps, one every 20 steps"
+    )
+    assert found.share == pytest.approx(7 * 1.5 / (155 * 0.1 + 7 * 1.5), rel=0.02)
+    assert found.summary.count(" a step, the others 100 ms.") == 1
+    assert found.advice[0].setting == "what happens at these steps"
+
+
+def test_where_rates_leave_nothing_out_only_the_lack_of_timers_is_noted() -> None:
+    assert not priced(job(lambda _: 0.004))
+    assert findings_of(job(lambda _: 0.004))[0].title.startswith("A step takes ")
+
+
+def test_rates_on_a_clock_that_waits_for_no_gpu_tell_nothing_of_what_lies_between() -> None:
+    assert priced(job(lambda _: 0.06))
+    assert not priced(job(lambda _: 0.06, synchronized="false"))
+
+
+def test_evaluations_between_steps_are_left_to_their_own_rule() -> None:
+    run = job(lambda step: 1.5 if is_twentieth(step) else 0.0, said="ppl: 12.25, loss: 2.5\n")
+    assert not priced(run)
+    assert findings_of(run)[0].rule == "evaluation-stall"
+
+
+def test_the_page_says_what_the_number_is_of() -> None:
+    shown = verdict(job(lambda _: 0.06))
+    assert "is what the rates leave of it" in str(shown)
