@@ -76,11 +76,11 @@ def between_steps(facts: Facts) -> Finding | None:
         severity=severity,
         title=f"{share} of the time passes between DeepSpeed's steps, where its rates do not count"
         + (_seldom(facts.steps, rows) if len(rows) else ""),
-        summary=f"DeepSpeed's samples/s count from forward to the end of its step: "
+        summary=f"DeepSpeed's samples/s count from forward() to the end of step(): "
         f"{format_seconds(whole - cost)}. By the time stamps it takes {format_seconds(whole)}, in "
         f"the mean of {len(facts.steps):,} {called(facts.steps)}: {format_seconds(cost)} of that "
-        "the script spends between two steps, such as in loading data, evaluating, saving or "
-        "logging."
+        "the script spends between step() and the next forward(), such as in loading data, "
+        "evaluating, saving or logging."
         + (_longest(facts.steps, found, rows) if len(rows) else "")
         + " Medium confidence: what it is can only be guessed.",
         share=cost / whole,
