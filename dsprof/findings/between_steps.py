@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import known_by, weights_of
+from dsprof.analysis.breakdown import weights_of
+from dsprof.analysis.rates import batch_of
 from dsprof.analysis.trends import Floats, spikes
 from dsprof.events import Kind
 from dsprof.findings.advice import record, set_to
@@ -24,6 +25,7 @@ from dsprof.findings.thresholds import (
     SPIKE_RATIO,
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,
+    WORTH_NAMING,
     grade,
 )
 from dsprof.run.durations import called
@@ -55,27 +57,32 @@ class _Between(NamedTuple):
     seconds: Floats
     weights: Floats
 
+    @property
+    def cost(self) -> float:
+        """Seconds of the mean step that pass between steps."""
+        return float(np.average(self.seconds, weights=self.weights))
+
 
 def between_steps(facts: Facts) -> Finding | None:
-    """ThroughputTimer counts from the start of forward to the end of the engine's step, on a clock
-    that waits for the GPU; time stamps count all. None where that is nothing to speak of.
+    """ThroughputTimer counts from the start of forward, or of the engine's own loader, to the end
+    of the engine's step, on a clock that waits for the GPU; time stamps count all. None where that
+    is nothing to speak of.
 
     Source: ThroughputTimer and DeepSpeedEngine of DeepSpeed 0.7 to 0.19.
     """
     found = _between(facts)
     if found is None:
         return None
-    whole, cost = (float(np.average(one, weights=found.weights)) for one in found[:2])
+    whole, cost = float(np.average(found.whole, weights=found.weights)), found.cost
     severity = grade(cost / whole, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     if severity is None:
         return None
-    rows = _that_hold_it(found)
-    share = format_share(cost / whole)
+    rows, share = _that_hold_it(found), format_share(cost / whole)
     return Finding(
         rule="unaccounted-time",
         severity=severity,
         title=f"{share} of the time passes between DeepSpeed's steps, where its rates do not count"
-        + (_seldom(facts.steps, rows) if len(rows) else ""),
+        + _seldom(facts.steps, rows),
         summary=f"DeepSpeed's samples/s count from forward() to the end of step(): "
         f"{format_seconds(whole - cost)}. By the time stamps it takes {format_seconds(whole)}, in "
         f"the mean of {len(facts.steps):,} {called(facts.steps)}: {format_seconds(cost)} of that "
@@ -86,26 +93,50 @@ def between_steps(facts: Facts) -> Finding | None:
         share=cost / whole,
         seconds_per_step=cost,
         evidence=(*average_proof(facts), _rate(facts)),
-        advice=(*((LOOK,) if len(rows) else (_LOADING,)), *_to_see(facts)),
+        advice=(*_of_script(rows), *_to_see(facts)),
         confidence="medium",
     )
 
 
+def part_between(facts: Facts, seconds: float) -> tuple[str, tuple[Advice, ...]]:
+    """How much of `seconds` that no timer explains passes between steps, in a sentence, and what to
+    do if that is most of it; nothing if it is not known."""
+    found = _between(facts)
+    if found is None or found.cost < WORTH_NAMING * seconds:
+        return "", ()
+    rows, cost = _that_hold_it(found), min(found.cost, seconds)
+    rest = seconds - cost
+    said = (
+        f" DeepSpeed's samples/s count from forward() to the end of step(): {format_seconds(cost)} "
+        f"of it passes between step() and the next forward(){_seldom(facts.steps, rows)}, such as "
+        "in loading data, evaluating, saving or logging"
+    )
+    if rest >= WORTH_NAMING * seconds:
+        said += f"; {format_seconds(rest)} between forward() and the end of step()"
+    return f"{said}.", _of_script(rows) if cost > rest else ()
+
+
+def _of_script(rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
+    return (LOOK,) if len(rows) else (_LOADING,)
+
+
 def _between(facts: Facts) -> _Between | None:
     """None unless rates of DeepSpeed's and time stamps tell the seconds of the same steps."""
-    own = facts.own_steps
-    if not by_the_clock(facts) or known_by(own) != "throughput" or SELDOM in facts.doubts:
+    steps = facts.steps
+    batch = batch_of(facts.run, steps)
+    if batch is None or not by_the_clock(facts) or SELDOM in facts.doubts:
         return None
-    if not _are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
+    if not are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
         return None
-    rated = own["seconds"].reindex(facts.steps.index).to_numpy(dtype=float)
-    whole = facts.steps["seconds"].to_numpy(dtype=float)
-    apart = saving_inside(facts, facts.steps) + evaluating_inside(facts, facts.steps)
-    weights = np.asarray(weights_of(facts.steps), np.float64)
+    rated = batch / steps["samples_per_second"].to_numpy(dtype=float)
+    whole = steps["seconds"].to_numpy(dtype=float)
+    apart = saving_inside(facts, steps) + evaluating_inside(facts, steps)
+    weights = np.asarray(weights_of(steps), np.float64)
     return _Between(whole, whole - rated - apart, weights) if np.isfinite(rated).all() else None
 
 
-def _are_deepspeeds(facts: Facts) -> bool:
+def are_deepspeeds(facts: Facts) -> bool:
+    """Whether all rates are of its ThroughputTimer."""
     rates = of_kind(facts.run.told, Kind.METRIC, "samples_per_second")
     return len(rates) > 0 and bool(among(rates["pattern"], _OF_DEEPSPEED).all())
 
@@ -118,6 +149,8 @@ def _that_hold_it(found: _Between) -> npt.NDArray[np.intp]:
 
 
 def _seldom(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+    if not len(rows):
+        return ""
     distance = steps_apart(steps, period_of(rows))
     every = f", one every {distance:,} steps" if distance else ""
     return f", nearly all of it in {len(rows):,} of {len(steps):,} {called(steps)}{every}"

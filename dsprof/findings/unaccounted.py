@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
-from dsprof.findings.between_steps import between_steps
+from dsprof.findings.between_steps import are_deepspeeds, between_steps, part_between
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
@@ -102,6 +102,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
     of_late_rank = late > _MOST * seconds
     place = place_of(facts, late_ones if of_late_rank else ()) if beside else None
     whose = None if of_late_rank or within >= WORTH_NAMING else _whose(facts)
+    passing, to_do = part_between(facts, seconds - inside) if beside else ("", ())
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
         for name, row in known[known["seconds"] > _NOTHING * seconds].head(3).iterrows()
@@ -119,7 +120,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             f"communication that this source times ({facts.windows})."
             + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_ON_HOST if within >= WORTH_NAMING and _updates_on_host(facts, known) else "")
-            + (_suspects(facts, place) if beside else "")
+            + (passing or _suspects(facts, place) if beside else "")
             + (whose.said if whose else "")
             + (single.said if single else "")
             + " Medium confidence: what it is can only be guessed.",
@@ -131,6 +132,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             advice=()
             if of_late_rank
             else (more_threads(facts) if _updates_on_host(facts, known) else ())
+            + to_do
             + record(facts, EVERY_PHASE)
             or (
                 look_at(place.words if place else BETWEEN_PHASES, *([whose.one] if whose else [])),
@@ -245,6 +247,13 @@ _BETWEEN_STEPS: Final = (
 )
 
 
+_UNTIL_STEP: Final = (
+    " DeepSpeed's samples/s count from forward() to the end of step(), with the engine's own "
+    "loader (training_data) from loading on: this is loading there, a loss, or whatever else the "
+    "script does up to step(). What it does between its steps, as with a loader of its own, is not in it."
+)
+
+
 #: Flavours of loops that also generate what their engines train on.
 _TURNS: Final = ("hybrid", "rlhf", "openrlhf")
 #: Flavours of DeepSpeed's own pipeline engine.
@@ -260,13 +269,20 @@ def _suspects(facts: Facts, place: Place | None) -> str:
         return _BETWEEN_STEPS
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
-    engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers this is not known
-    if engine and not facts.flavours.isdisjoint(_TURNS):
+    return _outside_of_engines(facts) if not facts.flavours.isdisjoint(ENGINE_TIMERS) else ""
+
+
+def _outside_of_engines(facts: Facts) -> str:
+    """What DeepSpeed's engines do not time; of other timers this is not known."""
+    if not facts.flavours.isdisjoint(_TURNS):
         return (
             " Timers see generating and the training of the engines: scoring what was generated, "
             "loading data and logging lie outside."
         )
-    if engine and facts.steps["seconds_from"].isin(["logged", "throughput", "rated"]).any():
+    ways = facts.steps["seconds_from"]
+    if ways.isin(["throughput", "rated"]).any() and are_deepspeeds(facts):
+        return _UNTIL_STEP
+    if ways.isin(["logged", "throughput", "rated"]).any():
         moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (
             f" DeepSpeed's timers run from forward to step: loading data, {moving}logging and "

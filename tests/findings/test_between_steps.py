@@ -30,13 +30,17 @@ def is_twentieth(step: int) -> bool:
     return step > 0 and step % 20 == 0
 
 
-def job(passes: Callable[[int], float], said: str = "", synchronized: str = "true") -> Run:
+def job(
+    passes: Callable[[int], float], said: str = "", synchronized: str = "true", timers: str = ""
+) -> Run:
     """160 steps of which DeepSpeed counts 0.1 s each, every fifth printed; behind each of them so
-    many seconds pass, and behind each twentieth something is `said`."""
+    many seconds pass, and behind each twentieth something is `said`. Each may have `timers`."""
     lines, at = [_SETTINGS % synchronized], pd.Timestamp("2026-01-01 00:00:10.003")
     for step in range(1, 161):
         lines += [said] * is_twentieth(step - 1)
         at += pd.Timedelta(0.1 + passes(step - 1), "s")
+        if timers:
+            lines.append(f"[Rank 0] time (ms) | {timers}\n")
         if step % 5 == 0:
             stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
             rates = f"RunningAvgSamplesPerSec=161, CurrSamplesPerSec={160 + step % 3}"
@@ -95,3 +99,22 @@ def test_evaluations_between_steps_are_left_to_their_own_rule() -> None:
 def test_the_page_says_what_the_number_is_of() -> None:
     shown = verdict(job(lambda _: 0.06))
     assert "is what the rates leave of it" in str(shown)
+
+
+_TIMERS = "fwd: 10.00 | bwd: 20.00 | bwd_inner: 15.00 | bwd_allreduce: 5.00 | step: 10.00"
+
+
+def test_beside_timers_what_lies_between_steps_is_told_from_what_they_leave_of_the_rates() -> None:
+    (found,) = priced(job(lambda _: 0.06, timers=_TIMERS))
+    assert found.seconds_per_step == pytest.approx(0.12, rel=0.02)
+    said = "60.6 ms of it passes between step() and the next forward(), such as in"
+    assert said in found.summary
+    assert "; 59.4 ms between forward() and the end of step()." in found.summary
+    assert found.advice[0].setting == "DataLoader(num_workers=...)"
+
+
+def test_rates_that_no_time_stamp_exceeds_hold_no_loading_of_the_script() -> None:
+    (found,) = priced(job(lambda _: 0.0, timers=_TIMERS))
+    assert found.seconds_per_step == pytest.approx(0.06, rel=0.05)
+    assert "as with a loader of its own, is not in it." in found.summary
+    assert "loading data, " not in found.summary
