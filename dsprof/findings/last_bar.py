@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from dsprof.analysis.micro_batches import timed_micro_batches, turns_timed
+from dsprof.events import Kind
 from dsprof.findings.evidence import whole
-from dsprof.run.bars import evaluations_told, steps_meant
+from dsprof.run.bars import steps_meant
+from dsprof.run.evaluations import evaluations_told
+from dsprof.run.table import of_kind
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -20,6 +23,8 @@ _BESIDE: Final = {"bar_loss": "loss", "bar_reward": "reward"}  # what its loop w
 _RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
 _SLOWEST: Final = 0.1  # of rates with two decimals: of a slower one (Lightning's) they tell little
 _QUICKEST: Final = 0.001  # seconds of a turn: what is quicker tokenizes, filters or downloads
+_ROUNDED: Final = 0.02  # of a rate with two decimals, at most
+_LITTLE: Final = 0.5  # of the time of a training: its own bar counts nearly all of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +46,22 @@ class Bar:
         """Whether its rate is the overall one, as tqdm writes it where it closes a full bar."""
         if self.position != self.total or self.lately is None:
             return False
-        return math.isclose(self.lately * self.position, self.seconds, rel_tol=0.1, abs_tol=1)
+        return math.isclose(self.lately * self.position, self.seconds, rel_tol=_ROUNDED, abs_tol=1)
 
 
 def bar(run: Run) -> Bar | None:
     """The last bar of a source that tells of no step how long all of it took: timers leave out
     what nobody timed. The longest one, where several have one. Beside evaluations that the Trainer
-    tells of, one of another length than its training is an evaluation's."""
+    tells of, one of another length than its training is an evaluation's, and so is one that counts
+    little of the time that it says its training took."""
     if run.steps["whole_seconds"].notna().any():
         return None
     meant = steps_meant(run.told)
     moved = _bars(run).query("bar_position > 0 and bar_elapsed > @_QUICKEST * bar_position")
-    if meant and len(evaluations_told(run.told)):
-        moved = moved[moved["bar_total"].isin(meant)]
+    if len(evaluations_told(run.told)):
+        took = of_kind(run.told, Kind.METRIC, "train_runtime")["seconds"].max()
+        moved = moved[moved["bar_total"].isin(meant)] if meant else moved
+        moved = moved[~(moved["bar_elapsed"] < _LITTLE * took)]
     if moved.empty:
         return None
     longest = moved[moved["bar_elapsed"] == moved["bar_elapsed"].max()]

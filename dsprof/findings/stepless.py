@@ -108,7 +108,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
-                *((_OF_STACKS,) if unmoved(facts.run) and not _cut_turn(facts) else ()),
+                *((_OF_STACKS,) if _may_hang(facts) else ()),
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
                 *more_workers(facts),
                 *(() if _shows_trainer(facts) else record(facts, _WHOEVER_TRAINS)),
@@ -120,6 +120,12 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             confidence="low" if profiled else "high",
         )
     ]
+
+
+def _may_hang(facts: Facts) -> bool:
+    """Whether no bar of the source has moved, and nothing says that a training was over."""
+    over = facts.run.told["name"].eq("train_runtime").any()
+    return bool(unmoved(facts.run)) and not over and not _cut_turn(facts)
 
 
 def _is_setup_alone(facts: Facts) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.evaluations import evaluations_told
 from dsprof.run.pauses import lasting
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import STEP, among, of_kind, tidy, where
@@ -29,9 +29,6 @@ _OF_LINE: Final = ("segment", "engine", "at", "line", "pattern")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _WINDOW: Final = ("covers", "passed", "evaluated")
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "covers", "at", "source", "line")
-
-#: What the Trainer says of an evaluation of one data set, or of several.
-_EVALUATED: Final = r"eval_(?:\w+_)?runtime"
 
 
 def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
@@ -124,15 +121,6 @@ def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[flo
         before = np.searchsorted(told["record"].to_numpy(), bars.loc[mine, "record"].to_numpy())
         paused[mine] = np.concatenate([[0.0], told["took"].cumsum()])[before]
     return paused
-
-
-def evaluations_told(events: pd.DataFrame) -> pd.DataFrame:
-    """What the Trainer says of its evaluations; `took` seconds each."""
-    told = events["name"].cat.categories
-    names = [name for name in told if re.fullmatch(_EVALUATED, str(name))]
-    rows = where(events, among(events["kind"], [Kind.METRIC]) & among(events["name"], names))
-    rows = rows.assign(took=rows["seconds"].fillna(rows["value"]))
-    return where(rows, rows["took"].gt(0) & np.isfinite(rows["took"]))
 
 
 def _bars(rows: pd.DataFrame) -> pd.DataFrame:

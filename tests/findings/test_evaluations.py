@@ -173,6 +173,17 @@ def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
     assert cost(None, found.share, None) == "60 % of the time"
 
 
+def test_an_evaluation_of_all_nodes_takes_no_more_than_it_lasts_however_many_tell_of_it() -> None:
+    said = [
+        f"{node}: {{'eval_loss': 0.5, 'eval_runtime': {took}, 'epoch': 3.0}}\n"
+        for node, took in [("10.0.0.1", 2810.15), ("10.0.0.2", 2810.14), ("10.0.0.3", 2809.02)]
+    ]
+    over = "10.0.0.1: {'train_runtime': 10530.0, 'train_steps_per_second': 0.168, 'epoch': 3.0}\n"
+    found = alone(run_of_text("".join(said) + over), RULE)
+    assert found.title == "Evaluating takes 27 % of the training time"
+    assert found.summary.startswith("1 evaluation took 46 min 50 s of the ")
+
+
 def test_where_no_step_has_a_time_evaluations_are_set_beside_what_the_bar_counted() -> None:
     bar = " 50%|██    | 105/210 [02:00<02:00,  1.10s/it]"
     record = "{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"

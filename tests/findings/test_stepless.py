@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dsprof.findings.last_bar import bar
 from dsprof.run import load
 from tests.findings.plants import alone, config, metric, one, phase, problem, rules, run_of, why
 from tests.loaded import run_of_text
@@ -123,6 +124,26 @@ def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_fo
     assert found.title.endswith("no optimizer step: its progress bar stands at 0 of 6")
     assert found.summary.startswith("Not one turn of its progress bar had ended")
     assert found.advice[0].setting == "py-spy dump --pid"
+
+
+def test_a_training_that_is_over_does_not_hang_however_far_its_bar_was_drawn() -> None:
+    over = "{'train_runtime': 922.0, 'train_steps_per_second': 1.913, 'epoch': 3.0}\n"
+    run = run_of_text("  0%|          | 0/1764 [00:00<?, ?it/s]\n" + over)
+    found = alone(run, "unaccounted-time")
+    assert found.title.startswith("A step took 523 ms in the mean of the whole training")
+    assert "py-spy dump --pid" not in [advice.setting for advice in found.advice]
+
+
+def test_a_bar_that_counts_little_of_the_training_is_that_of_an_evaluation() -> None:
+    log = (
+        "{'eval_loss': 0.05, 'eval_runtime': 28.1, 'epoch': 3.0}\n"
+        "100%%|██████████| 88/88 [00:27<00:00,  3.12it/s]\n"
+        "{'train_runtime': %s, 'train_steps_per_second': 0.168, 'epoch': 3.0}\n"
+    )
+    assert bar(run_of_text(log % "10530.0")) is None
+    short = bar(run_of_text(log % "40.0"))
+    assert short is not None
+    assert short.total == 88
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 import dsprof
 from dsprof.run import Run
+from dsprof.run.evaluations import evaluations_told
 from dsprof.text.overview import overview
 from tests.loaded import run_of_text
 
@@ -229,3 +230,28 @@ def test_a_bar_behind_the_record_of_its_step_times_the_steps_between_two() -> No
     text = "".join(bar % (n, n, s) + f"{{'loss': 1.5, 'epoch': {of / 50}}}\n" for n, s, of in told)
     steps = run_of_text(text).steps.set_index("step")["seconds"]
     assert steps.dropna().to_dict() == {10: 3.0, 20: 1.5, 30: 1.4}
+
+
+@pytest.mark.parametrize("speaker", ["node{}: ", ""])
+def test_an_evaluation_that_the_first_rank_of_each_node_tells_of_is_one(speaker: str) -> None:
+    def said(text: str) -> str:
+        return "".join(f"{speaker.format(node)}{text}" for node in (1, 2, 3))
+
+    def evaluated(node: int) -> str:
+        who = speaker.format(node)
+        return f"{who}{{'eval_loss': 1.25, 'eval_runtime': 30.0{node}, 'epoch': 0.6}}\n"
+
+    log = BANNER % 50
+    for count, at in [(10, 14), (20, 24), (30, 34), (40, 74), (50, 84)]:
+        log += said(f"{bar(count, 50, at)}{loss(count / 50)}")
+        log += "".join(evaluated(node) for node in (1, 2, 3)) * (count == 30)
+    run = run_of_text(log)
+    assert len(evaluations_told(run.told)) == 1
+    assert seconds(run) == {20: 1.0, 30: 1.0, 50: pytest.approx(1.0, abs=0.01)}
+
+
+def test_one_that_is_made_again_behind_the_end_of_the_training_is_another() -> None:
+    again = "{'eval_loss': 1.25, 'eval_runtime': 30.0, 'epoch': 1.0}\n"
+    over = "{'train_runtime': 90.0, 'train_loss': 1.5, 'epoch': 1.0}\n"
+    log = BANNER % 50 + trained(50, PLACES) + again + over + again
+    assert len(evaluations_told(run_of_text(log).told)) == 2

@@ -226,6 +226,10 @@ def test_a_full_bar_that_is_not_closed_states_the_rate_of_its_last_turns(tmp_pat
     (tmp_path / "run.log").write_text(bar, encoding="utf-8")
     said = " ".join(shown(load(tmp_path / "run.log")).split())
     assert "250 of 250 turns in 9 min 28 s, lately 20.2 s each" in said
+    bar = "100%|████| 773/773 [11:41:20<00:00, 50.90s/it]\n"  # 54.4 s in the mean
+    (tmp_path / "run.log").write_text(bar, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "773 of 773 turns in 11 h 41 min, lately 50.9 s each" in said
 
 
 @pytest.mark.parametrize(
