@@ -15,6 +15,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
     DIVERGED_RECORDS,
     DIVERGED_TIMES,
+    EARLY_EPOCH,
     EARLY_STEP,
     HARDLY_A_RATE,
     LOST_RECORDS,
@@ -311,11 +312,20 @@ def _at_once(losses: pd.DataFrame, bad: pd.DataFrame) -> tuple[Advice, ...]:
 
 
 def _early(facts: Facts, first: int | None) -> tuple[Advice, ...]:
-    """The learning rate, where training has hardly begun, and where it changed anything."""
+    """The learning rate, where training has hardly begun, and where it changed anything. Records
+    that are counted may be of any step."""
+    if facts.run.counted and not _in_first_epoch(facts):
+        return ()
     if first is None or first > EARLY_STEP or _hardly_trained(facts, first):
         return ()
     why = "the usual cause at an early step"
     return (Advice("learning rate, warm-up", "", "lower, longer", why),)
+
+
+def _in_first_epoch(facts: Facts) -> bool:
+    """Whether the first record, where it names its epoch, is of the beginning of the first."""
+    epochs = of_kind(facts.run.told, Kind.METRIC, "epoch")["value"].dropna()
+    return epochs.empty or bool(epochs.iloc[0] < EARLY_EPOCH)
 
 
 def _hardly_trained(facts: Facts, first: int) -> bool:

@@ -154,6 +154,9 @@ DIVERGED_TIMES: Final = 1.5
 DIVERGED_RECORDS: Final = 50
 #: Training has hardly begun up to this step.
 EARLY_STEP: Final = 1000
+
+#: Epoch before which a record is of its beginning, where no line numbers its step.
+EARLY_EPOCH: Final = 0.1
 #: Times what the training's bar counts of a step, from which on the few that it times are unlike.
 UNLIKE_BAR: Final = 2.0
 #: A learning rate below which Adam's step is lost in the rounding of any weight, also in fp32.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from dsprof.run import load
 from tests.findings.plants import metric, one, run_of, silent
 from tests.loaded import run_of_text
 
@@ -35,6 +37,18 @@ def test_where_losses_are_as_usual_up_to_one_that_is_not_finite_its_batch_is_loo
     settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
     assert [one for one in settings if "batch" in one] == [named] * bool(named)
     assert "learning rate, warm-up" in settings
+
+
+@pytest.mark.parametrize(("epoch", "advised"), [(0.02, True), (0.66, False)])
+def test_a_record_in_the_middle_of_an_epoch_is_no_early_step(
+    tmp_path: Path, epoch: float, advised: bool
+) -> None:
+    line = "{{'loss': {}, 'grad_norm': nan, 'learning_rate': 4.5e-06, 'epoch': {}}}\n"
+    log = tmp_path / "run.log"
+    log.write_text("".join(line.format(loss, epoch) for loss in (1.5, 1.25, 1.75)))
+    found = one(load(log), "nan-loss")
+    assert found.title.endswith("not finite at record 1")
+    assert ("learning rate, warm-up" in [one.setting for one in found.advice]) is advised
 
 
 @pytest.mark.parametrize(("rate", "advised"), [(0.0, False), (4e-10, False), (1e-5, True)])
