@@ -6,6 +6,7 @@ import pytest
 
 from dsprof.findings.last_bar import bar
 from dsprof.text.stated import training
+from tests.findings.plants import one
 from tests.loaded import run_of_text
 from tests.logs.reading import rows
 
@@ -31,8 +32,18 @@ def test_ms_swift_under_megatron_is_no_trainer_and_is_given_no_keys_of_deepspeed
     trainer = run_of_text(*(own.format("global_step/max_steps", n, n * 9) for n in (1, 2, 3)))
     assert megatron.meta["framework"] == "megatron-swift"
     assert trainer.meta["framework"] == "huggingface"
-    asked = [[one.setting for one in run.findings[0].advice] for run in (megatron, trainer)]
+    asked = [[advice.setting for advice in run.findings[0].advice] for run in (megatron, trainer)]
     assert ["wall_clock_breakdown" in settings for settings in asked] == [False, True]
+
+
+def test_what_the_table_of_optimum_habana_says_of_memory_is_judged() -> None:
+    memory = (
+        "  max_memory_allocated (GB)   =       94.41\n",
+        "  memory_allocated (GB)       =       76.74\n",
+        "  total_memory_available (GB) =       94.62\n",
+    )
+    found = one(run_of_text(*TABLE[:2], *memory, *TABLE[2:]), "memory-pressure")
+    assert found.title == "GPU memory is 99.7 % full"
 
 
 def test_a_table_of_an_evaluation_is_no_summary_of_the_training() -> None:
