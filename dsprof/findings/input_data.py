@@ -54,6 +54,8 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     )
     if isinstance(found, str) or not found:
         return found
+    if _of_the_first_alone(facts):
+        return "only the first step waits for its input that long: it starts the loader"
     when = _until(facts) or _when_data_is_late(facts)
     title, proof = found[0].title + when, _late_batch(facts)
     evidence = (*found[0].evidence[:1], *proof, *found[0].evidence[1:])
@@ -62,6 +64,15 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
+
+
+def _of_the_first_alone(facts: Facts) -> bool:
+    """Whether the few steps that are timed begin with the first of a launch, and those behind it
+    hardly wait."""
+    later = facts.steps.iloc[1:]
+    if later.empty or not facts.steps["warm_up"].iloc[0]:
+        return False
+    return bool(later["data"].sum() < DATA_WARNING * later["seconds"].sum())
 
 
 def _late_batch(facts: Facts) -> tuple[Evidence, ...]:

@@ -20,6 +20,7 @@ from tests.findings.plants import (
     silent,
     steps,
 )
+from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 
 
@@ -34,6 +35,25 @@ def test_as_many_workers_as_there_are_already_are_not_advised(
     run = run_of([*told, *steps(30, {"batch_input": 0.3, "forward": 0.3, "backward": 0.4})])
     advice = one(run, "data-bound").advice[0]
     assert (advice.setting, advice.now, advice.to) == ("DataLoader(num_workers=...)", now, to)
+
+
+NEOX = (
+    " samples/sec: 4.0 | iteration {:8}/ 55000 | elapsed time per iteration (ms): {} |"
+    " lm_loss: 2.25E+00 | loss scale: 4096.0 | number of skipped iterations:   0 |\n"
+    "time (ms) | forward: {} | backward: 4300.00 | backward-backward: 4299.00 |"
+    " backward-allreduce: 0.00 | optimizer: 1500.00 | batch generator: {}\n"
+)
+
+
+@pytest.mark.parametrize(("later", "waits"), [(84.5, False), (1900.0, True)])
+def test_what_only_the_first_of_few_steps_waits_for_is_no_slow_loader(
+    later: float, waits: bool
+) -> None:
+    run = run_of_text(
+        NEOX.format(1, 10900.0, 5020.0, 2370.0),
+        NEOX.format(2, 6500.0 + later, 610.0 + later, later),
+    )
+    assert [found.rule for found in run.findings].count("data-bound") == waits
 
 
 @pytest.mark.parametrize(("every", "anew"), [(1, True), (10, False)])
