@@ -59,7 +59,9 @@ _REFUSED: Final = re.compile(
     r"\S{0,100}MemoryError\b|OSError: \[Errno 12\]|memory allocation of\b"
     r"|.{0,200}DefaultCPUAllocator: "
 )  #: an allocation that failed inside the process: the kernel ended nobody
-_BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")
+_BY_RAY: Final = re.compile(
+    r"^ray\.exceptions\.|due to memory pressure \(OOM\)|exceeds the memory usage threshold"
+)
 _UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
 _HELD: Final = re.compile(
     r"([\d.]{1,12} [KMGT]?i?B) already allocated; .{1,60}; "
