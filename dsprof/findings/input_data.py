@@ -54,7 +54,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     )
     if isinstance(found, str) or not found:
         return found
-    if _of_the_first_alone(facts):
+    if stage is None and not beside and _of_the_first_alone(facts):
         return "only the first step waits for its input that long: it starts the loader"
     when = _until(facts) or _when_data_is_late(facts)
     title, proof = found[0].title + when, _late_batch(facts)
