@@ -250,7 +250,8 @@ _BETWEEN_STEPS: Final = (
 _UNTIL_STEP: Final = (
     " DeepSpeed's samples/s count from forward() to the end of step(), with the engine's own "
     "loader (training_data) from loading on: this is loading there, a loss, or whatever else the "
-    "script does up to step(). What it does between its steps, as with a loader of its own, is not in it."
+    "script does up to step(). What it does between its steps, as with a loader of its own, is "
+    "not in it."
 )
 
 
