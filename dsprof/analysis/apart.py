@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
-from dsprof.run.table import STEP, among, where, within
+from dsprof.run.table import STEP, among, take_turns, where, within
 
 #: Names of events that show an evaluation, which may also happen between two steps.
 _EVALUATES: Final = re.compile("(?i)eval|valid")
@@ -26,20 +26,18 @@ def distances(steps: pd.DataFrame) -> pd.DataFrame:
     that log the mean time of the steps since the one before. Else it is the time between two
     stamps. Engines that take turns are left out.
     """
-    of_segment = steps.groupby("segment")
-    alone = of_segment["engine"].transform("nunique") == 1
-    rows = whole_steps(steps[alone])  # also if there are timers
-    unstamped = of_segment["at"].transform("count").reindex(rows.index) == 0
+    steps = where(steps, ~take_turns(steps))
+    rows = whole_steps(steps)  # also if there are timers
+    unstamped = ~rows["segment"].isin(steps["segment"][steps["at"].notna()])
     logged = rows["seconds_from"].eq("logged") & unstamped
-    told = rows[(rows["seconds_from"].eq("bar") | logged).fillna(False)]
+    told = where(rows, rows["seconds_from"].eq("bar") | logged)
     told = told.assign(passed=told["covers"], elapsed=told["seconds"] * told["covers"])
-    segments = told["segment"].unique()
-    stamped = steps[steps["at"].notna() & alone & ~steps["segment"].isin(segments)]
-    by = stamped.groupby("segment")
-    found = stamped.assign(
-        passed=by["step"].diff().astype("float64"), elapsed=by["at"].diff().dt.total_seconds()
-    )
-    return pd.concat([found[found["passed"] > 0], told])
+    stamped = where(steps, steps["at"].notna() & ~steps["segment"].isin(told["segment"]))
+    passed = stamped["step"].astype("float64").diff()
+    behind = (np.diff(stamped["segment"], prepend=-1) == 0) & (passed > 0)
+    found = stamped.assign(passed=passed, elapsed=stamped["at"].diff().dt.total_seconds())
+    found = where(found, behind)
+    return pd.concat([found, told]) if len(told) else found
 
 
 def happened_in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

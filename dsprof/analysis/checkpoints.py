@@ -43,9 +43,10 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
         )
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
-    slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
-    if slowest.empty:
-        return slowest
+    found = where(found[columns], found["seconds"].notna())
+    if found.empty:
+        return found
+    slowest = found.sort_values("seconds", kind="stable")
     known = slowest[slowest["step"].notna()].drop_duplicates([*STEP], keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
 

@@ -54,6 +54,8 @@ def growths(memory: pd.DataFrame, names: tuple[str, ...], least: int) -> list[Gr
     """The growth of each segment, engine, name and rank that has values of at least `least`
     steps.
     """
+    if memory.empty:
+        return []
     rows = memory[memory["name"].isin(names) & memory["step"].notna() & memory["bytes"].notna()]
     if rows.empty:
         return []

@@ -19,7 +19,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
 )
-from dsprof.run.table import STEP, where
+from dsprof.run.table import STEP, among, numbers, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,8 @@ def _overflow_lines(facts: Facts, over: pd.DataFrame) -> tuple[Evidence, ...]:
 
 def _counter_line(facts: Facts, row: pd.Series[Any]) -> Evidence:
     """The line that counts the skipped steps up to one; else that of the step."""
-    told = facts.run.told
-    told = told[told["name"].isin(["skipped", "skipped_window"]).to_numpy(dtype=bool)]
-    told = of_step(told, row)
+    told = of_step(facts.run.told, row)
+    told = where(told, among(told["name"], ["skipped", "skipped_window"]))
     said = f"step {int(row['step']):,}: {int(row['skipped']):,} skipped so far"
     return row_evidence(told.iloc[-1] if len(told) else row, said)
 
@@ -142,8 +141,9 @@ def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
     from its restart, though its steps do not.
     """
     last = part.iloc[-1]
-    quiet = part[part["skipped"] == last["skipped"]].iloc[0]
-    middle = part[part["step"] >= (part["step"].iloc[0] + last["step"]) / 2].iloc[0]
+    step, skipped = numbers(part["step"]), numbers(part["skipped"])
+    quiet = part.iloc[(skipped == skipped[-1]).argmax()]
+    middle = part.iloc[(step >= (step[0] + step[-1]) / 2).argmax()]
     here, steps_here = _since(part.iloc[0], last)
     total, of = int(last["skipped"]), max(int(last["step"]), int(last["skipped"]), 1)
     if _joins_late(part) and steps_here and total / of < here / steps_here <= 1:

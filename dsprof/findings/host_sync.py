@@ -220,13 +220,12 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
         first = comm.iloc[0]
         size = "" if pd.isna(first["bytes"]) else f" of {format_bytes(float(first['bytes']))}"
         found["comms_logger.enabled"] = row_evidence(first, f"{first['name']}{size} is logged")
-    memory = facts.run.memory
+    memory = where(facts.run.memory, facts.run.memory["step"].notna())
     looks = memory[memory["text"].astype(str).str.contains("Engine (?:before|after) ")]
-    looks = looks[looks["step"].notna()]
     if len(looks):
         found["memory_breakdown"] = row_evidence(looks.iloc[0], str(looks.iloc[0]["text"]))
-    elif COLLECTING in facts.doubts and memory["step"].notna().any():
-        first = memory[memory["step"].notna()].iloc[0]
+    elif COLLECTING in facts.doubts and len(memory):
+        first = memory.iloc[0]
         said = f"{first['name']} within a step: {format_bytes(float(first['bytes']))}"
         found["memory_breakdown"] = row_evidence(first, said)
     return found

@@ -118,7 +118,10 @@ class Job:
         """Collectives per rank, as `issued` (PyTorch's count) and `seen` (the recording's), for
         ranks that have both.
         """
-        told = self.run.told
+        counted = ("collectives_issued", "collectives_seen")
+        told = where(self.run.told, among(self.run.told["name"], counted))
+        if told.empty:
+            return pd.DataFrame(columns=["issued", "seen"], dtype="float64")
         counts = {
             name: where(told, among(told["name"], [f"collectives_{name}"]))
             .groupby("rank")["value"]

@@ -48,10 +48,10 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
     if losses.empty and problems.empty and counted.empty:
         return _of_bars(of_kind(events, Kind.METRIC, "bar_loss"))
     bad = where(losses, ~np.isfinite(losses["value"]))
-    bad = bad[~_skipped_there(facts, bad)]
-    rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
-    if rows.empty and problems.empty:
+    bad = where(bad, ~_skipped_there(facts, bad))
+    if bad.empty and counted.empty and problems.empty:
         return _zeros(facts, losses)
+    rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
     return [_not_a_number(facts, rows, problems, losses, bad)]
 
 
@@ -97,14 +97,14 @@ _FILTERED: Final = (
 
 def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
     """A loss of exactly 0 behind one far from it, to the end: the Trainer's word for no number."""
-    told = losses[losses["name"].eq("loss") & losses["pattern"].isin(_OF_TRAINER)]
+    told = where(losses, among(losses["name"], ["loss"]) & among(losses["pattern"], _OF_TRAINER))
     last = told[told["source"].eq(told["source"].iloc[-1])] if len(told) else told
     other = np.flatnonzero(last["value"].to_numpy() != 0)
     masked = of_kind(facts.run.told, Kind.METRIC, "masked_sample")
     if len(masked):
         return _without_labels(last.iloc[other[-1] + 1 if len(other) else 0 :], masked)
     if not len(other):
-        return _all_zero(facts, last, losses[losses["name"].eq("grad_norm")])
+        return _all_zero(facts, last, where(losses, among(losses["name"], ["grad_norm"])))
     if not 0 <= other[-1] < len(last) - 1:
         return []
     before, zeros = last.iloc[other[-1]], last.iloc[other[-1] + 1 :]
@@ -132,8 +132,9 @@ def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
 def _all_zero(facts: Facts, zeros: pd.DataFrame, norms: pd.DataFrame) -> list[Finding]:
     """A loss and gradients of exactly 0 in each record: nothing is learned. In reinforcement
     learning a loss of 0 is usual, and some versions of DeepSpeed tell no norm of gradients."""
-    rewarded = facts.run.told["name"].astype("str").str.startswith("reward").any()
-    if len(zeros) < LOST_RECORDS or norms.empty or norms["value"].ne(0).any() or rewarded:
+    if len(zeros) < LOST_RECORDS or norms.empty or norms["value"].ne(0).any():
+        return []
+    if facts.run.told["name"].astype("str").str.startswith("reward").any():
         return []
     return [
         Finding(

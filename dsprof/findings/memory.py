@@ -47,8 +47,10 @@ _MAY_END = "If it goes on, it ends in an out-of-memory error: {readings} reading
 
 def memory_pressure(facts: Facts) -> list[Finding] | str:
     """A GPU or a host is nearly full."""
-    limit = capacity(facts.run.meta, facts.run.problems)
     rows = facts.run.memory
+    if rows.empty:
+        return "no memory line"
+    limit = capacity(facts.run.meta, facts.run.problems)
     gpu = rows[rows["name"].isin(_PEAKS) & rows["bytes"].notna()]
     host = rows[(rows["name"] == "host_percent") & rows["value"].notna()]
     unknown = "the memory of a GPU is not known"
@@ -63,9 +65,9 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
 @once
 def memory_growth(facts: Facts) -> list[Finding] | str:
     """Memory of a rank or a host rises through the whole run."""
-    found = growths(facts.run.memory, _GROWING, GROWTH_NOTED_STEPS)
     if not facts.run.memory["name"].isin(_GROWING).any():
         return "no memory line"
+    found = growths(facts.run.memory, _GROWING, GROWTH_NOTED_STEPS)
     if not found:
         return f"memory was read at fewer than {GROWTH_NOTED_STEPS} steps"
     grave = [growth for growth in found if _grows(growth)]

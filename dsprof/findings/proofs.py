@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
@@ -11,7 +12,7 @@ from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
 from dsprof.run.durations import averages
-from dsprof.run.table import STEP, of_kind, positions
+from dsprof.run.table import STEP, of_kind, positions, where
 from dsprof.units import format_count, format_seconds
 
 _RATE: Final = "samples_per_second"
@@ -129,6 +130,5 @@ def _time_of_day(at: pd.Timestamp) -> str:
 
 def of_step(rows: pd.DataFrame, row: pd.Series[Any]) -> pd.DataFrame:
     """Rows of the step of `row`."""
-    for key in ("step", "segment", "engine"):
-        rows = rows[(rows[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
-    return rows
+    same = [(rows[key] == row[key]).to_numpy(dtype=bool, na_value=False) for key in STEP]
+    return where(rows, np.all(same, axis=0))

@@ -380,11 +380,12 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
 def _saving(facts: Facts) -> Floats:
     """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
     steps = facts.series
-    saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
+    saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float, copy=True)
     calls = calls_of_saves(facts.series_phases)
-    of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
-    inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
-    return saving + inside + waiting(facts, steps) + saving_inside(facts, steps)
+    if len(calls):
+        of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
+        saving += steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
+    return saving + waiting(facts, steps) + saving_inside(facts, steps)
 
 
 def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:

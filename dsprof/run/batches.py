@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import of_kind, where
+from dsprof.run.table import keys, of_kind, where
 
 COUNTABLE: Final = 2.0**53  #: beyond this, floats cannot represent all integers
 
@@ -42,12 +42,14 @@ def counted_batches(steps: pd.DataFrame, samples: pd.Series[float]) -> pd.Series
         steps: steps in order.
         samples: how many the source counts up to each.
     """
-    parts = [steps["segment"], steps["engine"]]
-    more = samples.groupby(parts, observed=True).diff()
-    each = more / steps["step"].astype("float64").groupby(parts, observed=True).diff()
+    if samples.isna().all():
+        return samples
+    parts = keys(steps, "segment", "engine")
+    more = samples.groupby(parts).diff()
+    each = more / steps["step"].astype("float64").groupby(parts).diff()
     each = each.where(each.gt(0) & np.isfinite(each))
-    first = samples.groupby(parts, observed=True).cumcount() == 0
-    return each.where(~first, each.groupby(parts, observed=True).bfill(limit=1))
+    first = samples.groupby(parts).cumcount() == 0
+    return each.where(~first, each.groupby(parts).bfill(limit=1))
 
 
 def positive(config: Mapping[str, Any], name: str) -> float:

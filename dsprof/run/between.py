@@ -17,7 +17,19 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.defects.clocks import SLACK
-from dsprof.run.table import STEP, among, keys, known_rank, numbers, plain, positions, where
+from dsprof.run.table import (
+    STEP,
+    Codes,
+    among,
+    keys,
+    known_rank,
+    numbers,
+    plain,
+    positions,
+    stamps,
+    take_turns,
+    where,
+)
 
 #: Stretches between two lines that must be known, or fewer of this many steps together, and part
 #: of the clock's time beyond which what the timers leave of it is told.
@@ -65,16 +77,14 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     if untimed or (events["at"].isna().all() and table["at"].isna().all()):
         return found
     single = among(table["whole_from"], ["throughput"])
-    so_far = table[[*_PART, "known"]].groupby(_PART)["known"]
     stamps = _stamps(events, table).assign(
         known=table["known"],
         single=single,
-        sum=so_far.cumsum(),
+        sum=table["known"].groupby(keys(table, *_PART)).cumsum(),
         count=table["known"].notna().cumsum(),
     )
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
-    several = table.groupby("segment")["engine"].transform("nunique") > 1
-    for _, part in stretches[~several[stretches.index]].groupby(_PART):
+    for _, part in where(stretches, ~take_turns(table)[stretches.index]).groupby(_PART):
         sure = _without_the_odd_one(part[part["usable"]])
         beyond, elapsed = sure["beyond"].sum(), sure["elapsed"].sum()
         if len(sure) >= ENOUGH and _of_slower_ones(sure):
@@ -166,9 +176,9 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     marks = among(rows["kind"], [Kind.METRIC])
     last = _lasts(table, rows[marks])
     last = last if 2 * last["at"].notna().sum() >= len(last) else last.fillna(_lasts(table, rows))
-    apart &= events["source"].isin(rows["source"]).to_numpy()
-    back = rows.groupby("pattern", observed=True)["at"].diff() < -SLACK
-    told, fell = _so_far(where(events, apart), last), _so_far(rows[back], last)
+    if apart.any():
+        apart &= events["source"].isin(rows["source"]).to_numpy()
+    told, fell = _so_far(where(events, apart), last), _so_far(rows.iloc[_set_back(rows)], last)
     return found.assign(at=last["at"], told=told, fell=fell)
 
 
@@ -179,6 +189,15 @@ def _of_one_clock(rows: pd.DataFrame) -> pd.DataFrame:
     return told if told["step"].nunique() > 2 else rows
 
 
+def _set_back(rows: pd.DataFrame) -> Codes:
+    """The rows with an earlier stamp than the one before them of the same kind."""
+    pattern = plain(rows["pattern"])
+    order = np.argsort(pattern, kind="stable")[np.count_nonzero(pattern < 0) :]
+    same = np.diff(pattern[order]) == 0
+    back: Codes = order[1:][same & (np.diff(stamps(rows["at"])[order]) < -SLACK)]
+    return back
+
+
 def _so_far(rows: pd.DataFrame, last: pd.DataFrame) -> npt.NDArray[np.intp]:
     """How many of `rows` stand before the last line of each step, or on it."""
     lines = np.sort(numbers(rows["line"]))
@@ -187,9 +206,13 @@ def _so_far(rows: pd.DataFrame, last: pd.DataFrame) -> npt.NDArray[np.intp]:
 
 def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The latest `at` and `line` of `rows` of each step."""
-    rows = rows[rows["step"].notna()]
     place = positions(table, rows, *STEP)
-    return rows.groupby(place)[["at", "line"]].max().reindex(table.index)
+    there = (place >= 0) & rows["step"].notna().to_numpy()
+    stamped, line = stamps(rows["at"])[there], np.full(len(table), np.nan)
+    at = np.full(len(table), np.datetime64("NaT"), stamped.dtype)
+    np.fmax.at(at, place[there], stamped)
+    np.fmax.at(line, place[there], numbers(rows["line"])[there])
+    return pd.DataFrame({"at": at, "line": line}, table.index)
 
 
 def _names(events: pd.DataFrame) -> list[str]:

@@ -103,6 +103,8 @@ def _seen(found: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     reduced = found[Class.COMMUNICATION].fillna(0.0)
     total = of_part(table, found.sum(axis=1))
     empty = pd.Series(of_part(table, reduced) < SEEN * total, found.index)
+    if not empty.any():
+        return found
     return found.assign(
         **{
             Class.COMMUNICATION: found[Class.COMMUNICATION].mask(empty),
@@ -208,7 +210,8 @@ def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
     rest = np.where(known, seconds - total, 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale = np.where(known & (rest < 0), seconds / total, 1.0)
-    classes = classes.mul(scale, axis=0)
+    if (scale < 1.0).any():
+        classes = classes.mul(scale, axis=0)
     other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)
     return classes.assign(**{Class.OTHER: other.where(known)})
 

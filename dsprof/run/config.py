@@ -118,6 +118,8 @@ def _by_weight(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def _stages(rows: pd.DataFrame) -> int | None:
     """How many stages a pipeline has, where the parameters of those told are all of the model's;
     None where a line of one may be missing."""
+    if not among(rows["name"], ["stage_parameters"]).any():
+        return None
     told = rows[rows["rank"].notna()].drop_duplicates(["name", "rank"], keep="last")
     each, whole = (
         told.loc[told["name"] == name, "value"] for name in ("stage_parameters", "total_parameters")
@@ -129,7 +131,7 @@ def _stages(rows: pd.DataFrame) -> int | None:
 
 def told_again(events: pd.DataFrame) -> bool:
     """Whether several launches tell settings."""
-    launches = of_kind(events, Kind.CONFIG)["segment"].dropna()
+    launches = events["segment"][among(events["kind"], [Kind.CONFIG])]
     return len(launches) > 0 and bool(launches.min() < launches.max())
 
 

@@ -41,16 +41,12 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
     rows = where(steps, steps["whole_seconds"].notna())
     if (rows["whole_seconds"] == rows["seconds"]).all():
         return rows.assign(seconds_from=rows["whole_from"])
-    untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
-    scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
-    classes = rows[list(CLASSES)].mul(scale, axis=0)
-    classes[Class.OTHER] = classes[Class.OTHER] + untimed
-    return rows.assign(
-        seconds=rows["whole_seconds"],
-        seconds_from=rows["whole_from"],
-        mixed=rows["mixed"] * scale,
-        **classes,
-    )
+    whole, seconds = numbers(rows["whole_seconds"]), numbers(rows["seconds"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.minimum(whole / seconds, 1.0)  # as `settle` does
+    parts = {name: numbers(rows[name]) * scale for name in (*CLASSES, "mixed")}
+    parts[Class.OTHER] += np.maximum(whole - seconds, 0.0)
+    return rows.assign(seconds=rows["whole_seconds"], seconds_from=rows["whole_from"], **parts)
 
 
 def shares_of(steps: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import among, of_kind, where
+from dsprof.run.table import among, numbers, of_kind, where
 
 #: What the Trainer says of an evaluation of one data set, or of several.
 _EVALUATED: Final = r"eval_(?:\w+_)?runtime"
@@ -26,8 +26,9 @@ def evaluations_told(events: pd.DataFrame) -> pd.DataFrame:
     told = events["name"].cat.categories
     names = [name for name in told if re.fullmatch(_EVALUATED, str(name))]
     rows = where(events, among(events["kind"], [Kind.METRIC]) & among(events["name"], names))
-    rows = rows.assign(took=rows["seconds"].fillna(rows["value"]))
-    rows = where(rows, rows["took"].gt(0) & np.isfinite(rows["took"]))
+    seconds = numbers(rows["seconds"])
+    took = np.where(np.isnan(seconds), numbers(rows["value"]), seconds)
+    rows = where(rows.assign(took=took), (took > 0) & np.isfinite(took))
     return rows if len(rows) < 2 else _not_again(_of_one_sender(rows), events)
 
 

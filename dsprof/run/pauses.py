@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.table import among, keys, where
+from dsprof.run.table import among, keys, numbers, of_part, stamps, take_turns, where
 
 #: Seconds beyond what steps take that are no step: DeepSpeed's time-out of a collective, and many
 #: times what is usual.
@@ -29,13 +29,14 @@ def stamped_steps(table: pd.DataFrame) -> pd.Series[float]:
 
 def _passed(table: pd.DataFrame, name: str) -> pd.Series[float]:
     """By how much a column rises, from the row before of the same engine that has a time stamp."""
-    stamped = table["at"].notna()
-    if not stamped.any():
-        return pd.Series(np.nan, table.index)
-    passed = table[name][stamped].diff()
-    passed = passed.dt.total_seconds() if name == "at" else passed.astype("float64")
-    same = np.diff(keys(table, *_PART)[stamped], prepend=-1) == 0
-    return passed.where(same & (passed > 0)).reindex(table.index)
+    passed = np.full(len(table), np.nan)
+    if len(stamped := np.flatnonzero(table["at"].notna())):
+        values = stamps(table["at"]) if name == "at" else numbers(table[name])
+        unit = np.timedelta64(1, "s") if name == "at" else 1.0
+        rise, part = np.diff(values[stamped]) / unit, keys(table, *_PART)[stamped]
+        risen = (part[1:] == part[:-1]) & (rise > 0)
+        passed[stamped[1:][risen]] = rise[risen]
+    return pd.Series(passed, table.index)
 
 
 def lasted(
@@ -46,7 +47,7 @@ def lasted(
     count = stamped_steps(table)
     if not (by_clock * count > PAUSE).any():  # all that passed, these steps among it
         return pd.Series(np.nan, table.index)
-    usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
+    usual = by_clock.groupby(keys(table, *_PART)).transform("median")
     each = usual if told is None else usual.where(~(told > usual), told)
     return lasting(by_clock, each, count)
 
@@ -75,7 +76,5 @@ def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:
     found = lasted(steps, paces(steps), told[steps.index].astype("float64"))
     if found.isna().all():
         return steps[:0].assign(lasted=np.nan)
-    alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    clocked = pd.Series(among(steps["seconds_from"], ["clock"]), steps.index)
-    clocked = clocked.groupby([steps[name] for name in _PART]).transform("any")
-    return steps.assign(lasted=found)[found.notna() & (alone | clocked)]
+    clocked = of_part(steps, among(steps["seconds_from"], ["clock"])) > 0
+    return steps.assign(lasted=found)[found.notna() & (~take_turns(steps) | clocked)]

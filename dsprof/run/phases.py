@@ -25,6 +25,7 @@ from dsprof.run.table import (
     Numbers,
     among,
     categories,
+    greatest,
     keys,
     known_rank,
     numbers,
@@ -129,7 +130,7 @@ def of_finished_steps(
     ends &= events["step"].notna().to_numpy()
     told = where(events[["segment", "engine", "step"]], ends)
     told = told.iloc[runs(*(whole(told[name]) for name in told))]
-    table = told.groupby(["segment", "engine"])["step"].max().reset_index()
+    table = told.iloc[greatest(told, "segment", "engine", "step")]
     place = positions(table, rows, "segment", "engine")
     until = np.append(numbers(table["step"]), np.nan)[place]
     if all_told:

@@ -162,11 +162,12 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         severities: pattern → severity, as the dialects say; the kind decides otherwise.
     """
     rows = of_kind(events, Kind.PROBLEM)
-    rows = rows.assign(kind=rows["name"].astype("str"))
+    kind = rows["name"].astype("str")
     if rows.empty:
-        severity = rows["kind"].astype("category")
-        none = rows.assign(severity=severity, root_cause=False, survived=False)
+        severity = kind.astype("category")
+        none = rows.assign(kind=kind, severity=severity, root_cause=False, survived=False)
         return none[list(COLUMNS)].reset_index(drop=True)
+    rows = rows.assign(kind=kind)
     rows = of_ray(events, rows[~_said_again(rows)].reset_index(drop=True))
     kind = rows["kind"]
     usual = pd.Series(np.where(kind.isin(SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)

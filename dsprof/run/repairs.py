@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Literal
 
+import numpy as np
 import pandas as pd
 
 from dsprof.grammar import TimerFlavour
@@ -57,11 +59,13 @@ def met(
     """A repair of `rows`; None if there are none."""
     if not len(rows):
         return None
-    for many in (1000, len(rows)):  # five are found soon
-        lines = rows[["source", "line"]].head(many).dropna().drop_duplicates()
-        if len(lines) >= PLACES:
+    known = np.flatnonzero(rows["source"].notna().to_numpy() & rows["line"].notna().to_numpy())
+    for many in (1000, len(known)):  # five are found soon
+        lines = (rows[name].iloc[known[:many]] for name in ("source", "line"))
+        found = dict.fromkeys(zip(*lines, strict=True))
+        if len(found) >= PLACES:
             break
-    places = tuple((str(s), int(n)) for s, n in lines.head(PLACES).itertuples(index=False))
+    places = tuple((str(source), int(line)) for source, line in islice(found, PLACES))
     return Repair(name, kind, text, len(rows), places)
 
 

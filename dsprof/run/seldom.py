@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import STEP, among, of_kind, positions, where
+from dsprof.run.table import STEP, among, keys, of_kind, plain, positions, runs, where
 from dsprof.units import format_count, format_seconds
 
 #: The repair or doubt that the average step is not of the steps with a rate alone, or should not.
@@ -41,10 +42,10 @@ def odd_ones(steps: pd.DataFrame, rated: pd.Series[bool]) -> pd.Series[bool]:
     """
     if not rated.any():
         return rated
-    parts = [steps[name] for name in _PART]
-    timers = _timers(steps).where(steps.duplicated(_PART))
-    few, mean = timers.where(rated).groupby(parts), timers.groupby(parts).transform("mean")
-    differ = (few.transform("mean") - mean).abs() > ALIKE * mean
+    timers = _timers(steps).where(_behind_the_first(steps))
+    timed = pd.DataFrame({"few": timers.where(rated), "all": timers})
+    mean = timed.groupby(keys(steps, *_PART)).transform("mean")
+    differ = (mean["few"] - mean["all"]).abs() > ALIKE * mean["all"]
     return rated & timers.notna() & differ
 
 
@@ -58,7 +59,7 @@ def of_all_steps(table: pd.DataFrame) -> None:
     odd = odd_ones(table, pd.Series(among(table["whole_from"], ["throughput"]), table.index))
     if not odd.any():
         return
-    parts = [table[name] for name in _PART]
+    parts = keys(table, *_PART)
     whole, timers = table["whole_seconds"], _timers(table)
     few = pd.DataFrame({"timers": timers, "whole": whole}).where(odd).groupby(parts)
     mean = few.transform("mean")
@@ -67,6 +68,8 @@ def of_all_steps(table: pd.DataFrame) -> None:
     mine &= beyond.isna() | (few["whole"].transform("count") >= ENOUGH)
     each = whole.where(odd, timers + beyond).where(beyond.notna())
     for name in _RATES:
+        if table[name].isna().all():
+            continue
         done = (table[name] * whole).where(odd).groupby(parts).transform("median")
         reckoned = done / each.fillna(timers)
         table[name] = table[name].fillna(reckoned.where(mine))
@@ -83,11 +86,12 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     odd = odd_ones(steps, pd.Series(np.isin(np.arange(len(steps)), at), steps.index))
     if not odd.any():
         return None
-    same = (steps[_PART] == steps.loc[odd, _PART].iloc[0]).all(axis=1)
+    part = keys(steps, *_PART)
+    same = part == part[odd][0]
     whole = steps["whole_seconds"].notna()[same]
     if ENOUGH <= whole.sum() < len(whole) / 2:  # these contradict their timers, and are the mean
         return None
-    timers = _timers(steps).where(same & steps.duplicated(_PART))
+    timers = _timers(steps).where(same & _behind_the_first(steps))
     those, others = timers[odd].mean(), timers[~odd].mean()
     text = (
         f"only some steps have a rate; their timers sum to {format_seconds(those)}, those of the "
@@ -127,6 +131,13 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
         f"since the start the source counts {format_count(so_far.iloc[-1])} samples/s"
     )
     return met(SELDOM, "doubt", text, rows)
+
+
+def _behind_the_first(steps: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which of them are not the first of their launch and engine; steps are in order."""
+    behind = np.ones(len(steps), bool)
+    behind[runs(*(plain(steps[name]) for name in _PART))] = False
+    return behind
 
 
 def _timers(steps: pd.DataFrame) -> pd.Series[float]:

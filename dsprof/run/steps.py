@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -117,16 +117,17 @@ def steps(
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
         marks = _by_rank(pd.concat([marks, _as_marks(times)], ignore_index=True))
     table = _index(marks, phases, bars)
-    barred = positions(table, bars, *STEP)
-    table["bar_seconds"] = np.nan
-    table.loc[barred, "bar_seconds"] = bars["seconds"].to_numpy()
-    table = pd.concat([table, pd.DataFrame(_values(marks, table), table.index)], axis=1)
+    values = _values(marks, table) | {"bar_seconds": np.full(len(table), np.nan)}
+    values["bar_seconds"][positions(table, bars, *STEP)] = numbers(bars["seconds"])
+    table = pd.concat([table, pd.DataFrame(values, table.index)], axis=1)
     at = steps_of(table, phases)
     classes = class_seconds(table[list(STEP)], phases, at, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
     timed = timed_steps(table, at)
-    sums = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
+    inside = classes.drop(columns=Class.CHECKPOINT)
+    told = inside.sum(axis=1)
+    sums = told.where(inside.notna().any(axis=1))
     sums = sums.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, batch_sizes(events, table, config), config)
     of_all_steps(table)
@@ -134,7 +135,6 @@ def steps(
         _by_the_clock(table, events)
         _by_wider_timers(table, sums)
     table["covers"] = _covered(table, marks, bars)
-    told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
@@ -269,7 +269,6 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     Rates and times that a framework states may also omit what lies between its steps.
     """
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # a bar follows the clock
-    parts = [table["segment"], table["engine"]]
     told = of_part(table, stated.notna())
     by_timers = table["seconds"].where(among(table["seconds_from"], ["timers"]))
     known = stated.where(told >= ENOUGH, by_timers)
@@ -277,7 +276,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     mine = clock["seconds"].notna()
     if not mine.any():
         return
-    longer = mine.groupby(parts).transform("any")
+    longer = of_part(table, mine) > 0
     table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
@@ -302,18 +301,18 @@ def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd
         whole, seconds = (among(table[name], [way]) for name in ("whole_from", "seconds_from"))
         return whole | (untold & seconds)
 
-    many = stamped_steps(table).where(known_by("clock") & ~table["smoothed"])
-    said = where(marks, marks["name"] == "step_seconds")
-    means = where(marks, marks["pattern"].isin(_OF_MEANS))
-    for way, rows, column in (
-        ("logged", said, "steps"),
-        ("timers", means, "steps"),
-        ("bar", bars, "covers"),
-    ):
-        each = np.full(len(table), np.nan)
-        each[positions(table, rows, *STEP)] = numbers(rows[column])
-        many = many.mask(known_by(way), pd.Series(each, table.index))
-    return many.where(many > 0, 1.0)
+    said: dict[str, Callable[[], pd.DataFrame]] = {
+        "logged": lambda: marks[marks["name"] == "step_seconds"],
+        "timers": lambda: marks[marks["pattern"].isin(_OF_MEANS)],
+        "bar": lambda: bars.assign(steps=bars["covers"]),
+    }
+    many = np.where(known_by("clock") & ~table["smoothed"], stamped_steps(table), np.nan)
+    for way, told in said.items():
+        if (mine := known_by(way)).any():
+            rows, each = told(), np.full(len(table), np.nan)
+            each[positions(table, rows, *STEP)] = numbers(rows["steps"])
+            many[mine] = each[mine]
+    return pd.Series(np.where(many > 0, many, 1.0), table.index)
 
 
 def _in_one_way(
@@ -351,11 +350,13 @@ def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> p
     part, step = keys(table, "segment", "engine"), table["step"].astype("float64")
     passed = step.diff().where(np.diff(part, prepend=-1) == 0)
     window = passed.groupby(part).transform("median").fillna(1.0)
-    first = step.groupby(part).transform("min")
-    settings = of_kind(events, Kind.CONFIG)
-    begun = settings.groupby("segment")["line"].min().reindex(table["segment"]).to_numpy()
-    shown = (first <= window) | (table["segment"] > 0) | recorded
-    shown |= begun < table["line"].to_numpy(float, na_value=np.nan)
+    heads = runs(part)  # steps are in order
+    first = np.repeat(numbers(step)[heads], np.diff(heads, append=len(table)))
+    settings = among(events["kind"], [Kind.CONFIG])
+    lines = pd.Series(numbers(events["line"])[settings])
+    begun = lines.groupby(events["segment"].to_numpy()[settings]).min()
+    shown = (window >= first) | (table["segment"] > 0) | recorded
+    shown |= begun.reindex(table["segment"]).to_numpy() < numbers(table["line"])
     return shown & (step - table["covers"] < first)
 
 
@@ -366,25 +367,26 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     and only if there is none that of each window. Megatron with DeepSpeed may leave its own count
     at 0: beside lines that tell of overflows, it counts nothing.
     """
-    run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
     if overflows.empty and table["skipped"].isna().all() and window.isna().all():
         table["skipped"] = pd.Series(pd.NA, table.index, dtype="Int64")
         table["overflow"] = pd.Series(pd.NA, table.index, dtype="boolean")
         return
-    counts = table["skipped"].notna().groupby(run).transform("any")
+    run = keys(table, "segment", "engine")
+    counts = of_part(table, table["skipped"].notna()) > 0
     skipped = table["skipped"].where(counts, window.groupby(run).cumsum())
     skipped = skipped.where(skipped.between(0, COUNTABLE)).round()
     before = skipped.groupby(run).ffill().groupby(run).shift()
     after = skipped.groupby(run).bfill()
-    rose = (after > before).where(skipped.notna() & before.notna()).astype("boolean")
-    rose = rose.mask((after == before) | (after == 0), other=False)
-    none_succeeded = (counts & (skipped >= table["step"])).fillna(False).astype(bool)
-    rose = rose.mask(none_succeeded, other=True)
-    rose = rose.mask(window > 0, other=True).mask(~counts & (window == 0), other=False)
-    place: Codes = positions(table, overflows, *STEP)
-    said = np.isin(np.arange(len(table)), place)
-    printed = pd.Series(said).groupby(run).transform("any").to_numpy()
-    idle = printed & ~counts & (skipped.groupby(run).transform("max") == 0)
-    table["skipped"] = skipped.mask(idle).astype("Int64")
-    table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))
+    rose = np.where(skipped.notna() & before.notna(), after > before, np.nan)
+    rose[(after == before) | (after == 0)] = False
+    rose[counts & (numbers(skipped) >= numbers(table["step"]))] = True
+    rose[window > 0] = True
+    rose[~counts & (window == 0)] = False
+    if len(overflows):
+        said = np.isin(np.arange(len(table)), positions(table, overflows, *STEP))
+        printed = of_part(table, said) > 0
+        skipped = skipped.mask(printed & ~counts & (skipped.groupby(run).transform("max") == 0))
+        rose = np.where(printed, said, rose)
+    table["skipped"] = skipped.astype("Int64")
+    table["overflow"] = pd.Series(rose, table.index).astype("boolean")

@@ -163,7 +163,7 @@ def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[C
 
 def of_part(rows: pd.DataFrame, values: npt.ArrayLike) -> Numbers:
     """For each row, the sum of `values` over its segment and engine; NaN counts as 0."""
-    _, part = np.unique(keys(rows, "segment", "engine"), return_inverse=True)
+    part = keys(rows, "segment", "engine")
     known = np.asarray(values, np.float64)
     sums = np.bincount(part, np.where(np.isnan(known), 0.0, known)).astype(np.float64)
     return np.asarray(sums[part])
@@ -209,6 +209,32 @@ def plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
     if isinstance(column.dtype, np.dtype):
         return column.to_numpy()
     return column.to_numpy(np.int64, na_value=-1)
+
+
+def greatest(rows: pd.DataFrame, *columns: str) -> Codes:
+    """The row with the greatest of the last column for each key of those before it, in their order.
+
+    No value is missing in any of `columns`.
+    """
+    arrays = [stamps(rows[name]) if name == "at" else plain(rows[name]) for name in columns]
+    order = np.lexsort(arrays[::-1])
+    heads = runs(*(array[order] for array in arrays[:-1]))
+    last: Codes = order[np.append(heads, len(order))[1:] - 1]
+    return last
+
+
+def stamps(column: pd.Series[Any]) -> npt.NDArray[np.datetime64]:
+    """Time stamps as an array, in UTC if they name a time zone."""
+    zoned = isinstance(column.dtype, pd.DatetimeTZDtype)
+    return (column.dt.tz_convert(None) if zoned else column).to_numpy()
+
+
+def take_turns(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows are of a launch with several engines."""
+    if rows["engine"].nunique() < 2:
+        return np.zeros(len(rows), bool)
+    several: pd.Series[bool] = rows.groupby("segment")["engine"].transform("nunique") > 1
+    return several.to_numpy()
 
 
 def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:

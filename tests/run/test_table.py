@@ -13,10 +13,13 @@ from dsprof.events import COLUMNS
 from dsprof.run.table import (
     among,
     frame_of,
+    greatest,
     keys,
     of_kind,
     of_part,
     positions,
+    stamps,
+    take_turns,
     tidy,
     within,
 )
@@ -120,3 +123,24 @@ def test_a_hostile_step_number_does_not_overflow_a_key() -> None:
     frame = tidy(pd.DataFrame({"segment": [0, 1], "step": [big, big], "rank": [big, 0]}))
     code = keys(frame, "segment", "step", "rank")
     assert 0 <= code[0] < code[1]
+
+
+def test_the_greatest_of_a_key_is_its_row_wherever_it_stands_and_no_row_has_none() -> None:
+    rows = tidy(pd.DataFrame({"segment": [1, 0, 1, 0, 1], "step": [7, 3, 9, 2, 8]}))
+    assert greatest(rows, "segment", "step").tolist() == [1, 2]
+    assert greatest(rows[:0], "segment", "step").tolist() == []
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+def test_stamps_are_in_utc_and_as_fine_as_they_were(unit: str, zone: str | None) -> None:
+    told = pd.Series(np.array(["2024-05-01T10:00:00.000001", "NaT"], f"datetime64[{unit}]"))
+    zoned = told if zone is None else told.dt.tz_localize("UTC").dt.tz_convert(zone)
+    assert stamps(zoned).dtype == f"datetime64[{unit}]"
+    np.testing.assert_array_equal(stamps(zoned), told.to_numpy())
+
+
+def test_engines_take_turns_within_a_launch_alone() -> None:
+    rows = tidy(pd.DataFrame({"segment": [0, 0, 1, 1], "engine": [0, 1, 1, 1]}))
+    assert take_turns(rows).tolist() == [True, True, False, False]
+    assert take_turns(rows[2:]).tolist() == [False, False]

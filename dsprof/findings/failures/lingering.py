@@ -32,9 +32,11 @@ def at_exit(facts: Facts) -> list[Finding]:
     """A job whose training was over, and which did not end until its scheduler ended it, for its
     time and not for what others needed."""
     last = facts.run.told["segment"].max()
-    told = where(facts.run.told, facts.run.told["segment"] == last)
     rows = facts.run.problems
-    rows = rows[(rows["kind"] == "cancelled") & (rows["segment"] == last)]
+    rows = where(rows, (rows["kind"] == "cancelled") & (rows["segment"] == last))
+    if rows.empty:
+        return []
+    told = where(facts.run.told, facts.run.told["segment"] == last)
     rows = rows[rows["severity"] == Severity.INFO]
     rows = rows[rows["text"].astype("str").map(may_be_time).astype(bool)]
     overs = where(told, among(told["name"], OVER) & told["line"].notna())

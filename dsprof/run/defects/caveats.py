@@ -53,8 +53,10 @@ def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
     seen = among(events["pattern"], ["deepspeed_memory.see_memory"])
     looks = where(events, seen & among(events["name"], ["max_allocated"]) & events["step"].notna())
     names = ("backward", "backward_allreduce")
-    rows = events[(events["kind"] == Kind.PHASE) & events["name"].isin(names)]
-    if not len(looks) or _looks_a_step(looks, rows) < 4:
+    if not len(looks):
+        return events, None
+    rows = of_kind(events, Kind.PHASE, *names)
+    if _looks_a_step(looks, rows) < 4:
         return events, None  # it looks before and after forward, backward and step
     text = (
         "memory_breakdown collects garbage inside the backward timers: backward and its "

@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import STEP, Numbers, among, numbers, where
+from dsprof.run.table import STEP, Numbers, among, greatest, keys, numbers, where
 
 _OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 
@@ -80,6 +80,8 @@ def beyond_the_clock(events: pd.DataFrame, _: Source) -> Outcome:
     if by_clock.isna().all() or not len(rows := _times_of_steps(events)):
         return events, None
     times = rows["each"] / by_clock.reindex(rows["segment"]).to_numpy()
+    if not (times > min(low for low, _ in THOUSANDFOLD.values())).any():
+        return events, None
     longest = times.groupby([rows[name] for name in [*STEP, "what"]]).max()
     usual = longest.groupby("what").median().dropna()
     wrong = usual[[_in_milliseconds(str(what), usual[what]) for what in usual.index]]
@@ -125,12 +127,14 @@ def _in_milliseconds(what: str, times: float) -> bool:
 
 def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
     """Segment → seconds of one step: the median of what lies between two stamped marks."""
-    marks = where(events[[*STEP, "at"]], among(events["kind"], [Kind.METRIC])).dropna()
+    stamped = among(events["kind"], [Kind.METRIC]) & events["at"].notna().to_numpy()
+    marks = where(events[[*STEP, "at"]], stamped & events["step"].notna().to_numpy())
     if marks.empty:
         return pd.Series(dtype="float64")
-    ends = marks.groupby(list(STEP))["at"].max().reset_index()
-    by = ends.groupby(list(STEP[:2]))
-    passed, elapsed = by["step"].diff().astype("float64"), by["at"].diff().dt.total_seconds()
+    ends = marks.iloc[greatest(marks, *STEP, "at")]
+    same = np.diff(keys(ends, *STEP[:2]), prepend=-1) == 0
+    passed = ends["step"].astype("float64").diff().where(same)
+    elapsed = ends["at"].diff().dt.total_seconds()
     seconds = elapsed.where(elapsed > 0) / passed
     enough = passed.groupby(ends["segment"]).sum() >= ENOUGH
     usual: pd.Series[float] = seconds.groupby(ends["segment"]).median()
