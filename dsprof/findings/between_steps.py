@@ -30,7 +30,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.run.durations import called
 from dsprof.run.seldom import SELDOM
-from dsprof.run.table import among, of_kind
+from dsprof.run.table import STEP, among, of_kind, within
 from dsprof.units import format_seconds, format_share
 
 _OF_DEEPSPEED: Final = (
@@ -39,6 +39,8 @@ _OF_DEEPSPEED: Final = (
     "deepspeed.throughput_cut",
 )
 _SYNCHRONIZED: Final = "timers.throughput.synchronized"
+#: First steps of a launch that its mean rate leaves out.
+_UNCOUNTED: Final = 2
 #: Share of it from which on those that stick out hold it.
 _MOST: Final = 0.8
 _WHERE: Final = "between a step and the next forward"
@@ -129,10 +131,23 @@ def _between(facts: Facts) -> _Between | None:
     if not are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
         return None
     rated = batch / steps["samples_per_second"].to_numpy(dtype=float)
+    rated *= max(1.0, _of_all(facts, batch) / float(rated.mean()))
     whole = steps["seconds"].to_numpy(dtype=float)
     apart = saving_inside(facts, steps) + evaluating_inside(facts, steps)
     weights = np.asarray(weights_of(steps), np.float64)
     return _Between(whole, whole - rated - apart, weights) if np.isfinite(rated).all() else None
+
+
+def _of_all(facts: Facts, batch: float) -> float:
+    """Seconds of a step by the mean rate so far, from the first to the last of the judged steps:
+    those between them, which print none of their own, may be slower. 0 if it is not told."""
+    means = of_kind(facts.run.told, Kind.METRIC, "samples_per_second_mean")
+    means = within(facts.steps, means[means["value"].gt(0)], *STEP)
+    if len(means) < 2:
+        return 0.0
+    counted = means["step"].to_numpy(dtype=float) - _UNCOUNTED
+    passed = (batch * counted / means["value"].to_numpy(dtype=float))[[0, -1]]
+    return float(np.diff(passed)[0] / max(counted[-1] - counted[0], 1.0))
 
 
 def are_deepspeeds(facts: Facts) -> bool:

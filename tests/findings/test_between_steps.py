@@ -31,7 +31,11 @@ def is_twentieth(step: int) -> bool:
 
 
 def job(
-    passes: Callable[[int], float], said: str = "", synchronized: str = "true", timers: str = ""
+    passes: Callable[[int], float],
+    said: str = "",
+    synchronized: str = "true",
+    timers: str = "",
+    mean: float = 161.0,
 ) -> Run:
     """160 steps of which DeepSpeed counts 0.1 s each, every fifth printed; behind each of them so
     many seconds pass, and behind each twentieth something is `said`. Each may have `timers`."""
@@ -43,7 +47,7 @@ def job(
             lines.append(f"[Rank 0] time (ms) | {timers}\n")
         if step % 5 == 0:
             stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
-            rates = f"RunningAvgSamplesPerSec=161, CurrSamplesPerSec={160 + step % 3}"
+            rates = f"RunningAvgSamplesPerSec={mean}, CurrSamplesPerSec={160 + step % 3}"
             lines += [
                 f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
                 f"{stamp} [timer.py:199:stop] epoch=0/micro_step=0/global_step={step}, {rates}\n",
@@ -88,6 +92,12 @@ def test_where_rates_leave_nothing_out_only_the_lack_of_timers_is_noted() -> Non
 def test_rates_on_a_clock_that_waits_for_no_gpu_tell_nothing_of_what_lies_between() -> None:
     assert priced(job(lambda _: 0.06))
     assert not priced(job(lambda _: 0.06, synchronized="false"))
+
+
+def test_steps_that_print_no_rate_and_are_slower_pass_not_between_steps() -> None:
+    (found,) = priced(job(lambda _: 0.06, mean=130.0))
+    assert found.seconds_per_step == pytest.approx(0.16 - 16 / 130, rel=0.02)
+    assert not priced(job(lambda _: 0.06, mean=100.0))
 
 
 def test_evaluations_between_steps_are_left_to_their_own_rule() -> None:
