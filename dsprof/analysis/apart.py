@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
-from dsprof.run.table import STEP, among, take_turns, where, within
+from dsprof.run.table import STEP, among, numbers, take_turns, where, within
 
 #: Names of events that show an evaluation, which may also happen between two steps.
 _EVALUATES: Final = re.compile("(?i)eval|valid")
@@ -67,8 +67,7 @@ def _in_front(rows: pd.DataFrame, ends: pd.DataFrame) -> npt.NDArray[np.bool_]:
     key = ["segment", "step"]
     own = ends.drop_duplicates(key).set_index(key).reindex(pd.MultiIndex.from_frame(rows[key]))
     same = own["source"].astype("str").to_numpy() == rows["source"].astype("str").to_numpy()
-    before = own["line"].to_numpy("float64") >= rows["line"].to_numpy("float64")
-    return np.asarray(same & before, np.bool_)
+    return np.asarray(same & (numbers(own["line"]) >= numbers(rows["line"])), np.bool_)
 
 
 def of_evaluations(events: pd.DataFrame) -> pd.DataFrame:

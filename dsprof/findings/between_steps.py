@@ -28,6 +28,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.untimed import EVERY_PHASE
 from dsprof.run.durations import called
 from dsprof.run.seldom import SELDOM
 from dsprof.run.table import STEP, among, of_kind, within
@@ -186,4 +187,4 @@ def _rate(facts: Facts) -> Evidence:
 
 
 def _to_see(facts: Facts) -> tuple[Advice, ...]:
-    return record(facts, "times every phase of every rank") or (look_at(_WHERE),)
+    return record(facts, EVERY_PHASE) or (look_at(_WHERE),)

@@ -7,7 +7,7 @@ from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, longest_of, row_evidence
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.saves import INFERRED, saved, saving, saving_in_mean, steps_made
+from dsprof.findings.saves import FEWER, INFERRED, saved, saving, saving_in_mean, steps_made
 from dsprof.findings.thresholds import CHECKPOINT_CRITICAL, CHECKPOINT_WARNING, grade
 from dsprof.units import format_seconds, format_share
 
@@ -45,7 +45,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             evidence=(row_evidence(longest, f"save: {format_seconds(longest['seconds'])}"),),
             confidence="medium" if longest["inferred"] else "high",
             advice=(
-                Advice("save interval", "", "longer", "half as many saves cost half"),
+                FEWER,
                 *_parallel_write(facts),
                 Advice(
                     "storage", "", "node-local first, copied away later", "training need not wait"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from dsprof.findings.evaluations_told import Taken, behind, taken, timed_by
 from dsprof.findings.evidence import largest, longest_of, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding, less_sure
-from dsprof.findings.saves import INFERRED, mean_of, of_each, saving, without_saving
+from dsprof.findings.saves import FEWER, INFERRED, mean_of, of_each, saving, without_saving
 from dsprof.findings.thresholds import (
     EVALUATION_CRITICAL,
     EVALUATION_WARNING,
@@ -60,7 +60,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             + (INFERRED + _WITH) * found.inferred,
             share=share,
             seconds_per_step=cost,
-            evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
+            evidence=(row_evidence(longest, _said_of(longest, found)),),
             confidence="medium" if found.inferred else "high",
             advice=_advice(facts, found),
             gain=promise(cost) if cost else None,
@@ -68,12 +68,14 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     ]
 
 
-_SAVING: Final = Advice("save interval", "", "longer", "half as many saves cost half")
-
-
 def _advice(facts: Facts, found: Taken) -> tuple[Advice, ...]:
     first, *others = less_often(facts)
-    return (first, _SAVING, *others) if found.saving else (first, *others)
+    return (first, FEWER, *others) if found.saving else (first, *others)
+
+
+def _said_of(one: pd.Series[Any], found: Taken) -> str:
+    what = "evaluation and save" if found.inferred and one["saving"] else "evaluation"
+    return f"{what}: {format_seconds(one['took'])}"
 
 
 def _with_saves(found: Taken) -> str:

@@ -12,6 +12,9 @@ from dsprof.analysis.breakdown import weights_of
 from dsprof.analysis.checkpoints import IN_SAVES, saves, waits_for_saves
 from dsprof.analysis.trends import Floats
 from dsprof.findings.facts import Facts, once
+from dsprof.findings.finding import Advice
+
+FEWER: Final = Advice("save interval", "", "longer", "half as many saves cost half")
 
 #: Used where no line says how long something takes that happens between steps.
 INFERRED: Final = " No time stamp says when one is over: its duration is how much further apart \

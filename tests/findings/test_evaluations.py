@@ -284,6 +284,10 @@ def test_of_an_evaluation_beside_a_save_of_unknown_duration_both_are_told_togeth
     said = "3 evaluations (1 with a save beside it) took 27.0 s in 40 steps, "
     assert found.summary.startswith(said)
     assert found.advice[1].setting == "save interval"
+    (both,) = alone(
+        stamped({10: 9.0, 20: 12.0, 30: 9.0}, "eval_loss", 1.5, saving=(20, None)), RULE
+    ).evidence
+    assert both.text == "evaluation and save: 12.0 s"
     assert why(run, "checkpoint-stall") == "no line tells how long saving a checkpoint takes"
 
 
