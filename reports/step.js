@@ -81,7 +81,7 @@ function rangeWords(track, { rows, told }, noun, from, to) {
   const ends = `${fromTo(track, from, to)}, the range chosen above`;
   const which = rows.length === 1 ? "the one" : "those";
   if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: ${which} whose whole time is known.`;
-  const sum = track.whole_seconds ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
+  const sum = track.measures.includes("whole_seconds") ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
   return `Mean of ${noun}s ${ends}.${sum}`;
 }
 

@@ -29,6 +29,7 @@ from dsprof.live.picture import (
 from dsprof.live.processes import Process
 from dsprof.run import Run
 from dsprof.run.calls import UNDIVIDED
+from dsprof.run.durations import clocked
 from dsprof.text.parts import UNTIMED
 from dsprof.text.words import count_of, known, number
 from dsprof.units import format_ranks, format_seconds
@@ -209,7 +210,8 @@ def _waiting(late: Straggler, waits: pd.Series[float]) -> str:
 
 def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
     """The steps that have a time, with their classes."""
-    for row in run.steps[run.steps["seconds"].notna()].to_dict("records"):
+    steps = clocked(run.steps)
+    for row in steps[steps["seconds"].notna()].to_dict("records"):
         place = int(row["segment"]), int(row["step"]), int(row["engine"])
         classes = tuple(number(row[name]) for name in CLASSES)
         yield place, Bar(place[1], float(row["seconds"]), classes, str(row["bound"]))

@@ -35,6 +35,7 @@ from dsprof.page.tracks import SPACIOUS, Spans, line_spans, thinned, track, with
 from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.validations import with_validations
 from dsprof.page.verdict import Told, Verdict, told, verdict
+from dsprof.run.durations import clocked
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -75,7 +76,7 @@ class Engine:
 
 def contents(run: Run) -> Contents:
     sources = _sources(run)
-    drawn = drawn_classes(run.steps, run.phases)
+    drawn = drawn_classes(clocked(run.steps), run.phases)
     parts = [_engine(run, number, steps, sources) for number, steps in _engines(drawn)]
     means = {p.number: Typical(p.phases, typical_rows(p.steps)) for p in parts if p.phases}
     page = Contents(

@@ -69,11 +69,11 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
     if is_windowed(steps):
         columns["low"], columns["high"] = step_edges(steps)
     whole = _whole_known(steps)
-    measured = [name for name in _MEASURES if name in steps and steps[name].notna().any()]
-    if not whole and "whole_seconds" in measured:
-        measured.remove("whole_seconds")
+    told = [name for name in _MEASURES if name in steps and steps[name].notna().any()]
+    measured = [name for name in told if whole or name != "whole_seconds"]
     classes = _classes(steps)
-    for name in (*measured, *classes):
+    clocked = (steps["seconds_from"] == "clock").any()  # most, of which alone means are
+    for name in (*(told if clocked else measured), *classes):
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
     if phases is not None:
         columns["phaseSeconds"] = phases.seconds.T

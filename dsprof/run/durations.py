@@ -49,6 +49,20 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(seconds=rows["whole_seconds"], seconds_from=rows["whole_from"], **parts)
 
 
+def clocked(steps: pd.DataFrame) -> pd.DataFrame:
+    """`steps` as a chart shows them: where the clock tells the whole duration of most steps of an
+    engine, these with it, see `whole_steps`. What lies between steps sticks out nowhere else.
+    """
+    told = among(steps["whole_from"], ["clock"]) & steps["whole_seconds"].notna()
+    told &= 2 * of_part(steps, told) > of_part(steps, steps["seconds"].notna())
+    if not told.any():
+        return steps
+    whole = whole_steps(where(steps, told)).reindex(steps.index)
+    names = ["seconds", *CLASSES, "mixed"]
+    way = steps["seconds_from"].astype("str").mask(told, "clock").astype("category")
+    return steps.assign(seconds_from=way, **{n: steps[n].mask(told, whole[n]) for n in names})
+
+
 def shares_of(steps: pd.DataFrame) -> pd.DataFrame:
     """Share of the whole step by class; what timers leave of it is `other`."""
     whole = numbers(all_seconds(steps))

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.live.tables import rank_bars, ranks_of
+from dsprof.live.tables import bars_of, rank_bars, ranks_of
 from dsprof.run import load
 from tests.findings.plants import metric, phase, run_of
+from tests.findings.test_between_steps import is_twentieth
+from tests.findings.test_between_steps import job as between_steps
 from tests.findings.test_engines import in_turns
 from tests.live.jobs import Job
 
@@ -23,6 +25,12 @@ def test_the_bars_of_a_rank_that_is_late_between_its_phases_are_as_long_as_its_s
     assert [bar.step for bar in bars[-2:]] == [7, 8]
     assert bars[-1].seconds == pytest.approx(0.16, rel=0.01)
     assert sum(bar or 0.0 for bar in bars[-1].classes) == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_bar_shows_what_passes_between_steps() -> None:
+    run = between_steps(lambda step: 1.5 if is_twentieth(step) else 0.0)
+    high = [bar.step for _, bar in bars_of(run) if bar.seconds > 0.3]
+    assert high == [25, 45, 65, 85, 105, 125, 145]
 
 
 def test_the_bars_of_a_rank_that_trains_two_models_are_each_of_one_step(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ from dsprof.page.words import ranges
 from dsprof.run import Run, from_events, load
 from dsprof.text.words import gain
 from tests.findings.plants import run_of
+from tests.findings.test_between_steps import is_twentieth
+from tests.findings.test_between_steps import job as between_steps
 from tests.findings.test_engines import in_turns
 from tests.findings.test_ranks import ranks
 from tests.loaded import sample
@@ -266,6 +268,15 @@ def test_the_chart_of_steps_is_said_to_show_what_it_shows() -> None:
         0, steps.assign(seconds=None, samples_per_second=None), many=False
     ).charts
     assert chart.label.startswith("Loss of 4 steps.")
+
+
+def test_what_passes_between_steps_stands_in_their_chart() -> None:
+    run = between_steps(lambda step: 1.5 if is_twentieth(step) else 0.0)
+    (section,) = (one for one in contents(run).sections if one.name == "steps-0")
+    (columns,) = (t for t in section.charts[0].figure["data"] if t["meta"] == "unknown")
+    high = [x for x, y in zip(columns["x"], columns["y"], strict=True) if y > 300]
+    assert len(high) == 7
+    assert "9 in 10 of the 31 windows of 5 steps between 100 ms and 400 ms" in section.words
 
 
 def test_stretches_of_held_back_steps_end_with_their_launch() -> None:
