@@ -117,7 +117,8 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
     if _GATHERING in named:
         table = table[~_gathers(table, recorded=facts.run.is_recording)]
         inside = waited - named[_GATHERING]
-    cause, network = cause_of(facts, seconds), _network(facts)
+    judged = without_spikes(facts) if _IN_SPIKES in named else facts
+    cause, network = cause_of(judged, seconds), _network(facts)
     largest = "" if cause.title else _largest_part(table, seconds + inside, inside)
     beyond = f"That is a lower bound: {facts.run.mixed}. " if _more_unseen(facts) else ""
     parts = " and ".join(f"{format_seconds(part)} {what}" for what, part in named.items())

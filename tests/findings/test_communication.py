@@ -242,6 +242,16 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
     )
 
 
+def test_the_cause_is_that_of_the_steps_that_do_not_stick_out() -> None:
+    rows = steps(120, EXPOSED | {"backward_allreduce": 0.18, "optimizer_allgather": 0.05})
+    for row in rows:
+        if row["name"] in {"backward_allreduce", "step_seconds"} and row["step"] % 30 == 0:
+            row["seconds"] += 10.0
+    found = alone(run_of(rows, **ZERO_1), "communication-bound")
+    assert "apart from the steps that stick out" in found.title
+    assert "slower rank" not in found.title  # 0.18 s are 3.6 times what gathering takes
+
+
 def test_gathers_that_have_a_finding_of_their_own_prove_nothing_of_the_rest() -> None:
     table = pd.DataFrame(index=["all_gather_in_step", "reduce_scatter", "optimizer_allgather"])
     assert table.index[~_gathers(table, recorded=False)].to_list() == ["reduce_scatter"]
