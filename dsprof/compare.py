@@ -27,6 +27,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.findings.rules import ENDED
+from dsprof.run.between import SURPLUS
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 from dsprof.text.words import measured_by
@@ -340,13 +341,23 @@ def _incomparable(*judged: tuple[Run, pd.DataFrame]) -> str:
     if one != other and any(engines(run.steps) for run, _ in judged):
         return f"engine {one} takes most time in the first run, and engine {other} in the second"
     ways = [known_by(rows) for _, rows in judged]
-    if ways[0] == ways[1]:
+    if ways[0] == ways[1] or all(_by_the_clock(rows) for _, rows in judged):
         return ""
     first, second = (
         measured_by(way, recorded=run.is_recording) or "several kinds of lines"
         for way, (run, _) in zip(ways, judged, strict=True)
     )
     return f"step times come from {first} in the first run and from {second} in the second"
+
+
+def _by_the_clock(rows: pd.DataFrame) -> bool:
+    """Whether time stamps tell the seconds of these steps, or confirm those that rates tell."""
+    if known_by(rows) == "clock":
+        return True
+    apart, passed = rows["at"].diff().dt.total_seconds(), rows["step"].diff()
+    told = (rows["seconds"] * passed)[apart.notna()].sum()
+    rated = known_by(rows) == "throughput" and bool(rows["at"].notna().all())
+    return rated and abs(float(apart.sum() - told)) <= SURPLUS * float(told)
 
 
 def _side(run: Run, times: Times, batch: float) -> Side:

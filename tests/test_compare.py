@@ -25,6 +25,7 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
+from tests.findings.test_between_steps import job as between_steps
 from tests.loaded import sample
 from tests.recording.recorded import MS, header, record
 from tests.run.run_rows import events, metric, timers
@@ -509,3 +510,15 @@ def test_the_step_of_one_engine_is_not_compared_with_that_of_another() -> None:
     assert found.answer == "cannot tell"
     assert found.why == ("engine 0 takes most time in the first run, and engine 1 in the second")
     assert compare(of_two(1.0, 0.8), of_two(1.2, 0.8)).answer == "regression"
+
+
+def test_a_step_by_the_clock_is_held_against_rates_that_the_clock_confirms() -> None:
+    before, after = between_steps(lambda _: 0.0), between_steps(lambda _: 0.06)
+    ways = {overview(run).seconds_from for run in (before, after)}
+    assert ways == {"throughput", "clock"}
+    found = compare(before, after)
+    assert found.answer == "regression"
+    assert found.ratio == pytest.approx(1.6, rel=0.01)
+    assert found.seconds_from is None
+    before.steps["at"] = before.steps["at"].where(before.steps["step"] < 0)  # without any
+    assert compare(before, after).answer == "cannot tell"

@@ -46,6 +46,9 @@ _WARM_UP_PART = 0.1
 _LEFT_OUT = 0.1
 _LIKE = 1.5
 
+#: So many steps, or windows, that the clock tells show by themselves how a run goes on.
+_SERIES = 10
+
 _RATES = ("samples_per_second", "tokens_per_second", "tflops")
 
 
@@ -105,8 +108,17 @@ def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The same for a view over time: every row of the longest part whose seconds are known in the
     same way, without the warm-up.
+
+    The clock's, where it tells most of these steps, or windows, one by one, or shows of some that
+    timers leave out most of their time; not where it shows that rates are of slower steps alone:
+    these stick out of single steps, and not of windows.
     """
-    return _warm(longest_part(steps))
+    part = _warm(longest_part(steps))
+    by_clock = where(part, part["whole_from"].eq("clock") & ~part["smoothed"].astype(bool))
+    known, whole = (by_clock[name].sum() for name in ("seconds", "whole_seconds"))
+    most = 2 * len(by_clock) > part["seconds"].notna().sum() and whole >= known
+    left_out = len(by_clock) >= _SERIES and whole >= 2 * known
+    return whole_steps(by_clock) if most or left_out else part
 
 
 def known_by(steps: pd.DataFrame) -> str | None:

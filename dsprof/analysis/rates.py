@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dsprof.run import Run
 
-_DIFFERS: Final = 0.1  #: of the stated rate; more than scatter explains
+DIFFERS: Final = 0.1  #: of the stated rate; more than scatter explains
 
 
 def batch_of(run: Run, steps: pd.DataFrame) -> float | None:
@@ -90,5 +90,5 @@ def rate_of_steps(steps: pd.DataFrame, seconds: float | None, batch: float | Non
     if not seconds or not told.any() or batch is None:
         return None
     rate, timed = batch / seconds, mean_of(steps, "samples_per_second")
-    higher = told.all() and rate > timed * (1 + _DIFFERS)
-    return rate if higher or rate < timed * (1 - _DIFFERS) else None
+    higher = told.all() and rate > timed * (1 + DIFFERS)
+    return rate if higher or rate < timed * (1 - DIFFERS) else None

@@ -9,15 +9,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import weights_of
-from dsprof.analysis.rates import batch_of
 from dsprof.analysis.trends import Floats, spikes
-from dsprof.events import Kind
-from dsprof.findings.advice import record, set_to
+from dsprof.findings.advice import record
 from dsprof.findings.evaluations import evaluating_inside
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.places import look_at
-from dsprof.findings.proofs import average_proof, by_the_clock, step_proof
+from dsprof.findings.proofs import average_proof, step_proof
+from dsprof.findings.rated import rated_seconds
 from dsprof.findings.rhythm import period_of, steps_apart
 from dsprof.findings.saves import saving_inside
 from dsprof.findings.spikes import LOOK
@@ -30,18 +29,8 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.untimed import EVERY_PHASE
 from dsprof.run.durations import called
-from dsprof.run.seldom import SELDOM
-from dsprof.run.table import STEP, among, of_kind, within
 from dsprof.units import format_seconds, format_share
 
-_OF_DEEPSPEED: Final = (
-    "deepspeed.throughput",
-    "deepspeed.throughput_07",
-    "deepspeed.throughput_cut",
-)
-_SYNCHRONIZED: Final = "timers.throughput.synchronized"
-#: First steps of a launch that its mean rate leaves out.
-_UNCOUNTED: Final = 2
 #: Share of it from which on those that stick out hold it.
 _MOST: Final = 0.8
 _WHERE: Final = "between a step and the next forward"
@@ -119,6 +108,12 @@ def part_between(facts: Facts, seconds: float) -> tuple[str, tuple[Advice, ...]]
     return f"{said}.", _of_script(rows) if cost > rest else ()
 
 
+def pass_in_few(facts: Facts) -> bool:
+    """Whether nearly all of what passes between steps does so in those that stick out."""
+    found = _between(facts)
+    return found is not None and len(_that_hold_it(found)) > 0
+
+
 def _of_script(rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     return (LOOK,) if len(rows) else (_LOADING,)
 
@@ -126,35 +121,12 @@ def _of_script(rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
 def _between(facts: Facts) -> _Between | None:
     """None unless rates of DeepSpeed's and time stamps tell the seconds of the same steps."""
     steps = facts.steps
-    batch = batch_of(facts.run, steps)
-    if batch is None or not by_the_clock(facts) or SELDOM in facts.doubts:
+    rated = rated_seconds(facts, steps)
+    if rated is None:
         return None
-    if not are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
-        return None
-    rated = batch / steps["samples_per_second"].to_numpy(dtype=float)
-    rated *= max(1.0, _of_all(facts, batch) / float(rated.mean()))
     whole = steps["seconds"].to_numpy(dtype=float)
     apart = saving_inside(facts, steps) + evaluating_inside(facts, steps)
-    weights = np.asarray(weights_of(steps), np.float64)
-    return _Between(whole, whole - rated - apart, weights) if np.isfinite(rated).all() else None
-
-
-def _of_all(facts: Facts, batch: float) -> float:
-    """Seconds of a step by the mean rate so far, from the first to the last of the judged steps:
-    those between them, which print none of their own, may be slower. 0 if it is not told."""
-    means = of_kind(facts.run.told, Kind.METRIC, "samples_per_second_mean")
-    means = within(facts.steps, means[means["value"].gt(0)], *STEP)
-    if len(means) < 2:
-        return 0.0
-    counted = means["step"].to_numpy(dtype=float) - _UNCOUNTED
-    passed = (batch * counted / means["value"].to_numpy(dtype=float))[[0, -1]]
-    return float(np.diff(passed)[0] / max(counted[-1] - counted[0], 1.0))
-
-
-def are_deepspeeds(facts: Facts) -> bool:
-    """Whether all rates are of its ThroughputTimer."""
-    rates = of_kind(facts.run.told, Kind.METRIC, "samples_per_second")
-    return len(rates) > 0 and bool(among(rates["pattern"], _OF_DEEPSPEED).all())
+    return _Between(whole, whole - rated - apart, np.asarray(weights_of(steps), np.float64))
 
 
 def _that_hold_it(found: _Between) -> npt.NDArray[np.intp]:

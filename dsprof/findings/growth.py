@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -12,8 +14,13 @@ from dsprof.events import CLASSES, Class
 from dsprof.findings.evaluations import are_of_evaluations
 from dsprof.findings.facts import Facts
 from dsprof.findings.places import place_of
+from dsprof.findings.rated import rated_seconds
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 from dsprof.units import format_share
+
+_BETWEEN_STEPS: Final = (
+    "spent between step() and the next forward(), where DeepSpeed's rates do not count"
+)
 
 
 def grown(
@@ -32,10 +39,24 @@ def grown(
     timer, longer = _longest_grown(facts, before, after, evaluating=evaluating)
     if longer >= WAITING_EXPLAINS * rise:
         return _of_what_was_added(longer / rise, timer)
+    beyond = risen_between_steps(facts, before, after)
+    if beyond >= WAITING_EXPLAINS * rise:
+        return _of_what_was_added(beyond / rise, _BETWEEN_STEPS)
     if len(known) > 1:
         what = f"time no timer explains{_where(facts, after)}"
         return _of_what_was_added(float(more[name]) / rise, what)
     return " No single timer holds what grew." if timer else " The source does not time what grew."
+
+
+def risen_between_steps(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> float:
+    """Seconds a step that the later ones take longer outside of what DeepSpeed's rates count."""
+    passed = [_between(facts, steps) for steps in (before, after)]
+    return passed[1] - passed[0] if passed[0] is not None and passed[1] is not None else 0.0
+
+
+def _between(facts: Facts, steps: pd.DataFrame) -> float | None:
+    rated = rated_seconds(facts, steps)
+    return None if rated is None else float((steps["seconds"] - rated).mean())
 
 
 def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool:

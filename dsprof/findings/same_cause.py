@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from dsprof.events import GRAVITY, Severity
+from dsprof.events import GRAVITY, Class, Severity
+from dsprof.findings.between_steps import pass_in_few
 from dsprof.findings.contention import short_of_cpu
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.growth import is_of
+from dsprof.findings.growth import is_of, risen_between_steps
 from dsprof.findings.late_ranks import meet_every
 from dsprof.findings.spikes import LOOK, are_most_of, are_of, keep_time
 from dsprof.findings.thresholds import (
@@ -23,6 +24,7 @@ from dsprof.findings.thresholds import (
     SPIKES_WARNING,
     STRAGGLER_WARNING,
     UNACCOUNTED_WARNING,
+    WAITING_EXPLAINS,
 )
 
 _LEAST: Final = {
@@ -48,8 +50,9 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     than that input is; which rank's update is, rather than that updates are long; in which steps a
     rank is late, rather than that it is, unless it is late in all of them and ranks meet in those
     alone; that a rank is late, rather than that it waits for a CPU; that input is late or ranks
-    wait for a CPU, rather than that some steps are longer; from which step on steps are longer,
-    rather than that all of these stick out.
+    wait for a CPU, rather than that some steps are longer; what passes between DeepSpeed's steps,
+    rather than that some are longer by that; from which step on steps are longer, rather than that
+    all of these stick out.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
@@ -103,6 +106,8 @@ def _input_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
 
 def _class_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
     """Steps that are longer, and a class of time that is longer in them and is judged in all."""
+    if "step-spikes" in by_rule and pass_in_few(facts):
+        _is_part(by_rule, "unaccounted-time", "step-spikes", facts)
     if "step-spikes" in by_rule and are_of(facts, "optimizer"):
         _is_part(by_rule, "step-spikes", "optimizer-bound", facts)
     if "slowdown" in by_rule:
@@ -128,8 +133,14 @@ def _grew(facts: Facts, slower: Finding, of: str) -> bool:
     """Whether what the slower steps of a launch take beyond the others is of that class."""
     if slower.steps is None:
         return False
-    within = facts.series["step"].between(*slower.steps).to_numpy(dtype=bool)
-    return bool(within.any()) and not within.all() and is_of(facts.series, within, of)
+    steps = facts.series
+    within = steps["step"].between(*slower.steps).to_numpy(dtype=bool)
+    if within.all() or not within.any():
+        return False
+    before, after = steps[~within], steps[within]
+    rise = WAITING_EXPLAINS * float(after["seconds"].mean() - before["seconds"].mean())
+    between = of == Class.OTHER and risen_between_steps(facts, before, after) >= rise > 0
+    return between or is_of(steps, within, of)
 
 
 def _is_part(by_rule: dict[str, Finding], kept: str, rule: str, facts: Facts) -> None:

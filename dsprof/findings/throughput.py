@@ -37,7 +37,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.work import work_beside
-from dsprof.run.durations import called
+from dsprof.run.durations import called, window
 from dsprof.units import format_seconds, format_share
 
 
@@ -268,8 +268,13 @@ def _became(facts: Facts, steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> 
     return (
         f"{format_seconds(rise.before.median)} per step became {format_seconds(rise.after.median)}"
         f"{' little by little' if climbs else ''} in the median, {lasting} "
-        f"({rise.many:,} of {len(steps):,} {facts.run.steps_were} steps)."
+        f"({rise.many:,} of {len(steps):,} {_rows(facts, steps)})."
     )
+
+
+def _rows(facts: Facts, steps: pd.DataFrame) -> str:
+    """`printed steps`, or `windows of 10 steps`."""
+    return f"{facts.run.steps_were} steps" if window(steps) == 1 else called(steps)
 
 
 def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
-from dsprof.findings.between_steps import are_deepspeeds, between_steps, part_between
+from dsprof.findings.between_steps import between_steps, part_between
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
@@ -19,6 +19,7 @@ from dsprof.findings.generation import GENERATE, generates, unexplained_generati
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
+from dsprof.findings.rated import are_deepspeeds
 from dsprof.findings.saves import saving_in_mean
 from dsprof.findings.single_step import in_a_single_step
 from dsprof.findings.spikes import without_spikes

@@ -13,6 +13,7 @@ from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import among, ends_of, rate_lines
+from dsprof.text.overview import overview
 from dsprof.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -199,9 +200,8 @@ def _throughput(run: Run) -> Cell | None:
         less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run, main))
         lines = rate_lines(main, events, run.phases)
         if less:
-            mean = format_count(rates["samples/s"])
-            why = f"batch over step time; the {mean} stated, mean, leave out part of a step"
-            return Cell(f"{format_count(less)} samples/s, {why}", among=lines)
+            so_far = overview(run).samples_per_second_mean
+            return Cell(words.rate_of(less, rates["samples/s"], so_far, ", mean,"), among=lines)
         return Cell(f"{', '.join(said)}, mean", among=lines)
     if said:
         return Cell(f"{', '.join(said)}, mean")

@@ -319,10 +319,10 @@ def _speed(seen: Overview) -> str:
         elif so_far and not seen.training:
             said.append(f"{format_count(so_far)} {unit} since the start")
     if seen.samples_per_second_of_steps:
-        rate, stated = seen.samples_per_second_of_steps, seen.samples_per_second or 0.0
-        said[0] = (
-            f"{format_count(rate)} samples/s, batch over step time; the {format_count(stated)} "
-            "stated leave out part of a step"
+        said[0] = words.rate_of(
+            seen.samples_per_second_of_steps,
+            seen.samples_per_second or 0.0,
+            seen.samples_per_second_mean,
         )
     return ", ".join(said)
 

@@ -12,6 +12,7 @@ from dsprof.findings.finding import Finding
 from dsprof.findings.rules import findings_of
 from dsprof.page.verdict import verdict
 from dsprof.run import Run
+from tests.findings.plants import one
 from tests.loaded import run_of_text
 
 RULE = "unaccounted-time"
@@ -35,10 +36,11 @@ def job(
     said: str = "",
     synchronized: str = "true",
     timers: str = "",
-    mean: float = 161.0,
+    mean: float | Callable[[int], float] = 161.0,
 ) -> Run:
     """160 steps of which DeepSpeed counts 0.1 s each, every fifth printed; behind each of them so
-    many seconds pass, and behind each twentieth something is `said`. Each may have `timers`."""
+    many seconds pass, and behind each twentieth something is `said`. Each may have `timers`.
+    `mean` is the rate of all steps so far, or tells it for each."""
     lines, at = [_SETTINGS % synchronized], pd.Timestamp("2026-01-01 00:00:10.003")
     for step in range(1, 161):
         lines += [said] * is_twentieth(step - 1)
@@ -47,7 +49,8 @@ def job(
             lines.append(f"[Rank 0] time (ms) | {timers}\n")
         if step % 5 == 0:
             stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
-            rates = f"RunningAvgSamplesPerSec={mean}, CurrSamplesPerSec={160 + step % 3}"
+            so_far = mean if isinstance(mean, float) else mean(step)
+            rates = f"RunningAvgSamplesPerSec={so_far}, CurrSamplesPerSec={160 + step % 3}"
             lines += [
                 f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
                 f"{stamp} [timer.py:199:stop] epoch=0/micro_step=0/global_step={step}, {rates}\n",
@@ -128,3 +131,69 @@ def test_rates_that_no_time_stamp_exceeds_hold_no_loading_of_the_script() -> Non
     assert found.seconds_per_step == pytest.approx(0.06, rel=0.05)
     assert "as with a loader of its own, is not in it." in found.summary
     assert "loading data, " not in found.summary
+
+
+def test_a_loader_that_becomes_slower_is_told_as_such() -> None:
+    run = job(lambda step: 0.2 * (step > 80))
+    found = one(run, "slowdown")
+    assert found.title == "From step 85 on, a step takes 200 % longer"
+    said = "Of what was added, 100 % is spent between step() and the next forward(), where"
+    assert said in found.summary
+    assert "(16 of 31 windows of 5 steps)" in found.summary
+    assert found.advice[0].setting == "DataLoader(num_workers=...)"
+    (note,) = (each for each in priced(run) if each is not found)
+    assert note.severity is Severity.INFO
+    assert "counted in slowdown, too" in note.summary
+
+
+def test_steps_without_a_rate_that_become_slower_do_not_pass_between_steps() -> None:
+    def slower(step: int) -> float:
+        return 16 * (step - 2) / (0.1 * (step - 2) + 0.2 * max(0, step - 80))
+
+    run = job(lambda step: 0.2 * (step > 80), mean=slower)
+    assert "The source does not time what grew." in one(run, "slowdown").summary
+    assert not priced(run)
+
+
+def test_a_loader_that_becomes_slower_is_told_beside_timers() -> None:
+    run = job(lambda step: 0.4 * (step > 80), timers=_TIMERS)
+    found = one(run, "slowdown")
+    assert found.title == "From step 85 on, a step takes 400 % longer"
+    assert "is spent between step() and the next forward(), where" in found.summary
+
+
+def test_windows_that_stick_out_by_what_passes_between_steps_are_told_once() -> None:
+    run = job(lambda step: 1.5 if is_twentieth(step) else 0.0)
+    assert findings_of(run)[0] is priced(run)[0]
+    note = one(run, "step-spikes")
+    assert note.severity is Severity.INFO
+    assert "100 % is spent between step() and the next forward(), where" in note.summary
+    assert "This time is counted in unaccounted-time, too" in note.summary
+
+
+def test_a_mean_rate_that_began_to_count_elsewhere_is_not_asked() -> None:
+    rising = job(lambda _: 0.06, mean=lambda step: 100.0 * step**2)
+    assert priced(rising)[0].seconds_per_step == pytest.approx(0.06, rel=0.02)
+
+
+def test_printed_steps_that_are_slower_than_the_others_do_not_pass_between_steps() -> None:
+    """Each fifth step alone is printed, and each twentieth of these takes 2 s by its own rate."""
+    lines, at = [_SETTINGS % "true"], pd.Timestamp("2026-01-01 00:00:10.003")
+    elapsed = 0.0
+    for step in range(1, 401):
+        took = 2.0 if is_twentieth(step) else 0.1
+        at += pd.Timedelta(took, "s")
+        elapsed += took * (step > 2)
+        if step % 5 == 0:
+            stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+            mean = 16 * (step - 2) / elapsed
+            rates = f"RunningAvgSamplesPerSec={mean}, CurrSamplesPerSec={16 / took}"
+            lines += [
+                f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
+                f"{stamp} [timer.py:199:stop] epoch=0/micro_step=0/global_step={step}, {rates}\n",
+            ]
+    run = run_of_text(*lines)
+    found = one(run, "step-spikes")
+    assert found.severity is Severity.CRITICAL
+    assert "The source does not time what grew." in found.summary
+    assert not priced(run)

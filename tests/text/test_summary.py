@@ -20,6 +20,7 @@ from dsprof.page.ranks import rank_section
 from dsprof.page.trust import doubt_section
 from dsprof.recording import Unit, Writer
 from dsprof.run import load
+from dsprof.text import words
 from dsprof.text.document import document
 from dsprof.text.overview import overview
 from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
@@ -548,6 +549,22 @@ def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps(tmp_pa
     assert overview(run).samples_per_second_of_steps == pytest.approx(16)
     told = "Speed     16 samples/s, batch over step time; the 32 stated leave out part of a step"
     assert told in shown(run, 200)
+
+
+@pytest.mark.parametrize(
+    ("stated", "of_all", "why"),
+    [
+        (32.0, 32.0, "leave out part of a step"),
+        (32.0, None, "leave out part of a step"),
+        (32.0, 16.2, "are of single steps, quicker than most"),
+        (8.0, 8.0, "are of single steps, slower than most"),
+    ],
+)
+def test_why_rates_are_not_those_of_the_mean_step(
+    stated: float, of_all: float | None, why: str
+) -> None:
+    said = words.rate_of(16.0, stated, of_all)
+    assert said == f"16 samples/s, batch over step time; the {stated:.0f} stated {why}"
 
 
 def test_of_files_of_two_jobs_the_summary_says_whose_it_is_and_how_to_see_the_other() -> None:
