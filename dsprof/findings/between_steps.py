@@ -42,6 +42,15 @@ _LOADING: Final = Advice(
 )
 
 
+#: Of time that rates count and no timer explains.
+UNTIL_STEP: Final = (
+    " DeepSpeed's samples/s count from forward() to the end of step(), with the engine's own "
+    "loader (training_data) from loading on: this is loading there, a loss, or whatever else the "
+    "script does up to step(). What it does between its steps, as with a loader of its own, is "
+    "not in it."
+)
+
+
 class _Between(NamedTuple):
     """Of each judged row: its seconds by the clock, those between steps, and how many it covers."""
 
@@ -94,8 +103,10 @@ def part_between(facts: Facts, seconds: float) -> tuple[str, tuple[Advice, ...]]
     """How much of `seconds` that no timer explains passes between steps, in a sentence, and what to
     do if that is most of it; nothing if it is not known."""
     found = _between(facts)
-    if found is None or found.cost < WORTH_NAMING * seconds:
+    if found is None:
         return "", ()
+    if found.cost < WORTH_NAMING * seconds:
+        return UNTIL_STEP, ()
     rows, cost = _that_hold_it(found), min(found.cost, seconds)
     rest = seconds - cost
     said = (

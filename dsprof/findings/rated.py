@@ -13,7 +13,7 @@ from dsprof.events import Kind
 from dsprof.findings.advice import set_to
 from dsprof.findings.facts import Facts
 from dsprof.run.seldom import SELDOM
-from dsprof.run.table import STEP, among, of_kind, positions
+from dsprof.run.table import STEP, among, keys, of_kind, positions
 
 _OF_DEEPSPEED: Final = (
     "deepspeed.throughput",
@@ -64,4 +64,7 @@ def _of_windows(facts: Facts, steps: pd.DataFrame, batch: float) -> Floats:
     if np.nanmin(each, initial=1.0) > 0:  # else it counts from elsewhere, as after a resume
         place = positions(steps, means, *STEP)
         found[place[place >= 0]] = each[place >= 0]
+    if steps["smoothed"].all():  # steps between the ends of windows have rows of their own
+        part = pd.Series(found).groupby(keys(steps, "segment", "engine"))
+        found = np.asarray(part.bfill().fillna(part.ffill()), np.float64)
     return found

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
-from dsprof.findings.between_steps import between_steps, part_between
+from dsprof.findings.between_steps import UNTIL_STEP, between_steps, part_between
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
@@ -248,14 +248,6 @@ _BETWEEN_STEPS: Final = (
 )
 
 
-_UNTIL_STEP: Final = (
-    " DeepSpeed's samples/s count from forward() to the end of step(), with the engine's own "
-    "loader (training_data) from loading on: this is loading there, a loss, or whatever else the "
-    "script does up to step(). What it does between its steps, as with a loader of its own, is "
-    "not in it."
-)
-
-
 #: Flavours of loops that also generate what their engines train on.
 _TURNS: Final = ("hybrid", "rlhf", "openrlhf")
 #: Flavours of DeepSpeed's own pipeline engine.
@@ -283,7 +275,7 @@ def _outside_of_engines(facts: Facts) -> str:
         )
     ways = facts.steps["seconds_from"]
     if ways.isin(["throughput", "rated"]).any() and are_deepspeeds(facts):
-        return _UNTIL_STEP
+        return UNTIL_STEP
     if ways.isin(["logged", "throughput", "rated"]).any():
         moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (

@@ -133,6 +133,13 @@ def test_rates_that_no_time_stamp_exceeds_hold_no_loading_of_the_script() -> Non
     assert "loading data, " not in found.summary
 
 
+def test_what_the_rates_of_all_steps_count_lies_up_to_the_end_of_a_step() -> None:
+    (found,) = priced(job(lambda _: 0.06, timers=_TIMERS, mean=100.0))
+    assert found.seconds_per_step == pytest.approx(0.12, rel=0.02)
+    assert "with the engine's own loader (training_data) from loading on" in found.summary
+    assert "passes between step() and" not in found.summary
+
+
 def test_a_loader_that_becomes_slower_is_told_as_such() -> None:
     run = job(lambda step: 0.2 * (step > 80))
     found = one(run, "slowdown")
