@@ -87,7 +87,7 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
         many = float(averages(row.to_frame().T).iloc[0])
         mean = f" a step in the {many:,.0f} up to it" if many > 1 else ""
         return _by_timers(facts, row, f"{step}: {takes}{mean}, the sum of its timers")
-    if row["seconds_from"] in {"bar", "logged"} and row["covers"] > 1:
+    if row["seconds_from"] in {"bar", "logged", "clock"} and row["covers"] > 1:
         return row_evidence(row, f"{step}: {takes} a step in the {row['covers']:,.0f} up to it")
     if told.empty or metric == "step_seconds":
         return row_evidence(row if told.empty else told.iloc[-1], f"{step}: {takes}")
