@@ -147,7 +147,7 @@ def test_a_loader_that_becomes_slower_is_told_as_such() -> None:
     said = "Of what was added, 100 % is spent between step() and the next forward(), where"
     assert said in found.summary
     assert "(16 of 31 windows of 5 steps)" in found.summary
-    assert found.evidence[1].text == "step 85: 300 ms a step in the 5 up to it"
+    assert found.evidence[1].text == "step 85: 260 ms a step in the 5 up to it"
     assert found.advice[0].setting == "DataLoader(num_workers=...)"
     (note,) = (each for each in priced(run) if each is not found)
     assert note.severity is Severity.INFO
