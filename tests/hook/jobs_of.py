@@ -54,26 +54,39 @@ class Forking:
             text=True,
         )
 
-    def ends_well(self, name: str, groups: Sequence[tuple[object, ...]]) -> bool:
-        """Whether all ranks do of a job."""
-        asked, answer = self._process.stdin, self._process.stdout
+    def begin(self, name: str, groups: Sequence[tuple[object, ...]]) -> None:
+        """Start a job; the next one may begin once `ends_well` has told of this one."""
+        asked = self._process.stdin
         assert asked is not None
-        assert answer is not None
+        self._name, self._before = name, self._said.seek(0, os.SEEK_END)
         told = [[group[0], *map(str, group[1:])] for group in groups]
         print(json.dumps([name, told]), file=asked, flush=True)
-        if not select([answer], [], [], PATIENCE)[0]:
+
+    def is_over(self, patience: float = 0.0) -> bool:
+        """Whether the job has ended, or does so soon."""
+        answer = self._process.stdout
+        assert answer is not None
+        return bool(select([answer], [], [], patience)[0])
+
+    def ends_well(self) -> bool:
+        """Whether all ranks do of the job."""
+        if not self.is_over(PATIENCE):
             self._process.kill()
-            _forking.cache_clear()
-            pytest.fail(f"{name} hangs: {self.said()}")
+            forking.cache_clear()
+            pytest.fail(f"{self._name} hangs: {self.said()[-3000:]}")
+        answer = self._process.stdout
+        assert answer is not None
         return answer.readline() == "true\n"
 
     def said(self) -> str:
-        """The end of what all jobs wrote to standard error."""
-        self._said.seek(0)
-        return self._said.read()[-3000:]
+        """What the job wrote to standard error."""
+        self._said.seek(self._before)
+        return self._said.read()
 
 
-_forking = cache(Forking)
+@cache
+def forking(needs: str) -> Forking:
+    return Forking(needs)
 
 
 def launch(name: str, *groups: tuple[object, ...], needs: str = "deepspeed") -> bool:
@@ -82,12 +95,14 @@ def launch(name: str, *groups: tuple[object, ...], needs: str = "deepspeed") -> 
     Returns:
         Whether all ranks ended well.
     """
-    return _forking(needs).ends_well(name, groups)
+    one = forking(needs)
+    one.begin(name, groups)
+    return one.ends_well()
 
 
 def run(name: str, out: Path, *args: object) -> list[dict[str, Any]]:
     """The results of a job on two ranks that must succeed, by rank."""
-    assert launch(name, (2, out, *args)), _forking("deepspeed").said()
+    assert launch(name, (2, out, *args)), forking("deepspeed").said()[-3000:]
     return _results(out, 2)
 
 
@@ -103,7 +118,7 @@ def run_each(
     for kind in kinds:
         (out / kind).mkdir()
     groups = [(ranks, out / kind, kind) for kind, ranks in kinds.items()]
-    assert launch(name, *groups, needs=needs), _forking(needs).said()
+    assert launch(name, *groups, needs=needs), forking(needs).said()[-3000:]
     return {kind: _results(out / kind, ranks) for kind, ranks in kinds.items()}
 
 

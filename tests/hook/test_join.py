@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -23,14 +23,14 @@ from dsprof.hook.injection import run_lines, state_of
 from dsprof.hook.join import join
 from dsprof.hook.ranks import ranks_below
 from dsprof.recording.launches import FOLDER
-from tests.hook.forked import free_port
-from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, interpreter, run
+from tests.hook.jobs_of import ENVIRONMENT, JOBS, ROOT, forking, interpreter, run
 from tests.hook.pythons import python
 from tests.hook.rows import Rows, folder
 
 LONG = 120.0  # seconds; what takes so long hangs
-_TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-LAUNCHERS: dict[str, tuple[str, ...]] = {"zero1": _TORCHRUN, "spawn": (), "grouped": _TORCHRUN}
+#: How many processes a script of each kind has, and the library that they are forked with.
+RANKS = {"zero1": 2, "spawn": 1, "alone": 1}
+NEEDS = {"zero1": "deepspeed", "spawn": "torch", "alone": "torch"}
 PAUSE = 0.02  # seconds between two steps of a job
 LOOP = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
 
@@ -47,45 +47,81 @@ class Job:
 
     def __init__(self, out: Path, kind: str) -> None:
         self.out, self.kind = out, kind
+        self._ended = False
         out.mkdir()
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        command = [interpreter(), *LAUNCHERS.get(kind, ()), JOBS / "joined.py", out, kind]
-        self.process = subprocess.Popen(
-            list(map(str, command)),
-            env=os.environ | ENVIRONMENT | told,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.begin()
+
+    def begin(self) -> None:
+        self._forking = forking(NEEDS[self.kind])
+        self._forking.begin("joined", [(RANKS[self.kind], self.out, self.kind)])
+
+    def is_over(self) -> bool:
+        return self._forking.is_over()
+
+    def ends(self) -> tuple[bool, str]:
+        """Whether it ended well, and what it said on standard error."""
+        return self._forking.ends_well(), self._forking.said()
+
+    def pids(self) -> list[int]:
+        """Of its script: the ranks, or what spawns them."""
+        return [int(file.read_text(encoding="ascii")) for file in sorted(self.out.glob("main-*"))]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End it, where a test failed before it did."""
-        if self.process.poll() is None:
+        if not self._ended:
             (self.out / "enough").touch()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.communicate(timeout=20)
-            self.process.kill()
+            self.ends()
 
     def wait_for(self, *names: str) -> None:
         until = time.monotonic() + LONG
         while not all((self.out / name).exists() for name in names):
             assert time.monotonic() < until, names
-            assert self.process.poll() is None, self.process.communicate()[1][-3000:]
+            assert not self.is_over(), self.ends()[1][-3000:]
             time.sleep(0.05)
 
     def end(self) -> list[list[float]]:
         """The losses of each rank; none says anything, or was told anything for good."""
         (self.out / "enough").touch()
-        said = self.process.communicate(timeout=LONG)[1]
-        assert self.process.returncode == 0, said[-3000:]
+        self._ended = True
+        well, said = self.ends()
+        assert well, said[-3000:]
         assert "dsprof:" not in said
         files = sorted(self.out.glob("result-*.json"))
         results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         assert not any(result["told"] for result in results)
         return [result["losses"] for result in results]
+
+
+class Launched(Job):
+    """By torchrun."""
+
+    def begin(self) -> None:
+        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+        command = [interpreter("torch"), *launcher, JOBS / "joined.py", self.out, self.kind]
+        self._process = subprocess.Popen(
+            list(map(str, command)),
+            env=os.environ | ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def ends(self) -> tuple[bool, str]:
+        try:
+            said = self._process.communicate(timeout=LONG)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        return self._process.returncode == 0, said
+
+    def pids(self) -> list[int]:
+        return [self._process.pid]
 
 
 def trained(job: Job, steps: int) -> None:
@@ -107,10 +143,11 @@ def are_numbered_alike(ranks: list[Rows], losses: list[list[float]]) -> bool:
 def joined(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Job]:
-    """A job of which its launcher's number was given while it trained."""
+    """A job of which the numbers of its ranks were given while it trained, or that of what spawned
+    them."""
     with Job(tmp_path_factory.mktemp(request.param) / "job", request.param) as job:
         job.wait_for("begun-0", "begun-1")
-        assert join([job.process.pid], job.out / "run")
+        assert join(job.pids(), job.out / "run")
         trained(job, 5)
         yield job
 
@@ -126,10 +163,10 @@ def test_both_ranks_of_a_running_job_are_recorded_until_told_otherwise(
         assert steps == list(range(steps[0], steps[0] + len(steps)))
         assert {"forward", "backward"} <= {row.path for row in rank.spans}
         assert rank.collectives
-    assert not join([joined.process.pid], joined.out / "elsewhere")
+    assert not join(joined.pids(), joined.out / "elsewhere")
     assert capsys.readouterr().err.count("it is already recorded, in") == 2
     assert not any(rank.ended for rank in folder(joined.out / "run"))
-    assert join([joined.process.pid], joined.out / "run", leave=True)
+    assert join(joined.pids(), joined.out / "run", leave=True)
     assert "2 processes are no longer recorded" in capsys.readouterr().err
     assert all(rank.ended for rank in folder(joined.out / "run"))
     losses = joined.end()
@@ -148,9 +185,9 @@ def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_wa
     tmp_path: Path,
 ) -> None:
     """It asked the first rank, which waits for the other since then."""
-    with Job(tmp_path / "job", "grouped") as job:
+    with Launched(tmp_path / "job", "grouped") as job:
         job.wait_for("begun-0", "begun-1")
-        first, *_ = ranks_below(job.process.pid)
+        first, *_ = ranks_below(*job.pids())
         answers = [tmp_path / name for name in ("first", "other")]
         lines = tmp_path / "lines.py"
         lines.write_text(startup.joining(job.out / "run", "before", answers[0], answers))
@@ -158,9 +195,9 @@ def test_ranks_in_a_group_of_their_own_are_recorded_also_after_a_command_that_wa
         while not answers[0].exists():
             time.sleep(0.05)
         assert answers[0].read_text() == ""
-        assert join([job.process.pid], job.out / "run")
+        assert join(job.pids(), job.out / "run")
         trained(job, 5)
-        assert join([job.process.pid], job.out / "run", leave=True)
+        assert join(job.pids(), job.out / "run", leave=True)
         ranks = folder(job.out / "run")
         assert [rank.header["rank"] for rank in ranks] == [0, 1]
         assert are_numbered_alike(ranks, job.end())
@@ -172,7 +209,7 @@ def test_a_process_that_trains_alone_is_found_beside_those_that_make_its_batches
     """Whichever of them is named."""
     with Job(tmp_path / "job", "alone") as job:
         job.wait_for("begun-0")
-        pid = job.process.pid
+        (pid,) = job.pids()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         assert len(children) == 3  # one that is spawned, and its tracker of resources; and a fork
         for named in (pid, *map(int, children[-2:])):

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from tests.hook.forked import free_port
 from tests.hook.jobs import job
 
 LEAST = 20
@@ -100,11 +101,13 @@ def spawned(rank: int) -> None:
 
 
 def main() -> None:
+    (Path(sys.argv[1]) / f"main-{job.rank()}").write_text(str(os.getpid()), encoding="ascii")
     if sys.argv[2] == "zero1":
         with_zero()
     elif sys.argv[2] == "grouped":
         with_ddp(in_own_group=True)
     elif sys.argv[2] == "spawn":
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         torch.multiprocessing.spawn(spawned, nprocs=2)
     else:
         alone()
