@@ -43,6 +43,25 @@ def test_engines_of_one_process_have_their_own_batches_and_stages(out: Path) -> 
     assert said.groupby("engine")["value"].unique().map(list).to_dict() == {0: [1], 1: [3]}
 
 
+def test_engines_that_are_found_keep_their_steps_apart(
+    results: list[dict[str, Any]], out: Path
+) -> None:
+    """They train in turn, and nobody named them."""
+    ranks = folder(out / "found")
+    assert [rank.header["rank"] for rank in ranks] == [0, 1]
+    assert all(rank.ended for rank in ranks)
+    assert [result["imported"] for result in results] == [[], []]
+    for rank in ranks:
+        for engine in (0, 1):
+            steps = [row.step for row in rank.steps if row.engine == engine]
+            assert steps == list(range(1, STEPS + 1))
+            forwards = [
+                row.step for row in rank.spans if row.path == "forward" and row.engine == engine
+            ]
+            assert forwards == steps
+            assert any(row.engine == engine for row in rank.collectives)
+
+
 def test_settings_are_those_of_the_engine_that_trains_not_of_one_that_only_evaluates(
     out: Path,
 ) -> None:

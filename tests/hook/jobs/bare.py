@@ -16,15 +16,6 @@ from tests.hook.jobs import job
 STEPS, DIES = 4, 2
 
 
-def engines() -> None:
-    job.start_deepspeed()
-    every = [job.engine(stage, 1) for stage in (1, 2)]
-    for step in range(STEPS):
-        for engine in every:
-            engine.backward(engine(job.batch(step)).square().mean())
-            engine.step()
-
-
 def join() -> None:
     """As scripts do under `srun`, which has its own names for ranks; else as torch does."""
     rank = os.environ.get("SLURM_PROCID")
@@ -74,10 +65,7 @@ def main() -> None:
     if kind == "spawn":
         torch.multiprocessing.spawn(spawned, nprocs=2)
         return
-    if kind == "engines":
-        engines()
-    else:
-        models(kind if kind.startswith("fsdp") else "ddp")
+    models(kind if kind.startswith("fsdp") else "ddp")
     imported = sorted({"pandas", "plotly", "textual", "pyarrow"} & set(sys.modules))
     chained = os.environ.get("CHAINED") == str(os.getpid())
     job.finish({"imported": imported, "chained": chained})

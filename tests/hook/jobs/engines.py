@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -60,6 +61,18 @@ def two() -> None:
                 for micro in range(micros):
                     micro_batches(engine, 2 * step + micro, 1)
                     engine.step()
+
+
+def found() -> list[str]:
+    """Two of which nobody says that there are any: what is imported for them that is heavy."""
+    before = set(sys.modules)
+    with dsprof.hook.attach(out=job.out() / "found"):
+        engines = [job.engine(stage, 1) for stage in (1, 2)]
+        for step in range(STEPS):
+            for engine in engines:
+                micro_batches(engine, step, 1)
+                engine.step()
+    return sorted({"pandas", "plotly", "textual", "pyarrow"} & (set(sys.modules) - before))
 
 
 def reference() -> None:
@@ -206,4 +219,5 @@ def main() -> None:
         way()
     for trained in (False, True):
         wraps(trained=trained)
-    job.finish({"scales": scaled(), "losses": losses(), "means": module(), "failed": failed()})
+    told = {"imported": found(), "scales": scaled()}
+    job.finish(told | {"losses": losses(), "means": module(), "failed": failed()})
