@@ -113,7 +113,7 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     """One job, one plan after the other: starting it takes longer than all the rest."""
     terminal.start(watch("run", "job.log"))
     terminal.shows(r"WAITING[\s\S]*waiting for run, job.log to appear")
-    job.plan("bound grow")
+    job.plan("bound")
     job.start()
     terminal.shows(r"RUNNING · step [\d,]+ ")
     # Where other processes keep one rank from its core, the others wait for that.
@@ -122,9 +122,9 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     terminal.shows("report written")
     (page,) = terminal.folder.glob("dsprof-live-*.html")
     assert " recorded steps, " in page.read_text(encoding="utf-8")
-    terminal.shows(r"(info|warning) .*memory grows by")  # a warning where it is 1 GiB, in a while
-    job.plan("slow")
+    job.plan("slow grow")
     terminal.shows(r"critical .*Rank 0 waits for rank 1")
+    terminal.shows(r"(info|warning) .*memory grows by")  # a warning where it is 1 GiB, in a while
     terminal.press("2")
     terminal.shows(r"rank 0 waits for rank 1: \d")
     job.kill(1)
