@@ -96,7 +96,7 @@ def test_a_terminal_gets_colour_unless_no_color_says_otherwise() -> None:
 
 
 def test_an_encoding_without_blocks_gets_other_bars() -> None:
-    done = anew(f"dsprof report {SEED}", PYTHONIOENCODING="ascii")
+    done = shell(f"dsprof report {SEED}", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "##############" in done.stdout
 

@@ -41,7 +41,7 @@ def until(watch: Watch, seen: Callable[[Picture], bool], seconds: float = 20) ->
         if seen(picture):
             return picture
         assert time.monotonic() < end, (picture.state, picture.note)
-        time.sleep(0.1)
+        time.sleep(0.25)  # each look judges what is new
 
 
 def test_a_folder_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_folder_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_recordings_forget_their_first_files_is_watched_on(tmp_path: Path) -> None:
-    job = Job(tmp_path, 2, keep_bytes=256 << 10)
+    job = Job(tmp_path, 2, keep_bytes=64 << 10)
     first = job.writers[0].path
     watch = Watch([str(tmp_path)])
     while first.exists():
