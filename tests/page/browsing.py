@@ -16,11 +16,13 @@ Scheme = Literal["light", "dark"]
 WIDE = 1400  #: px, of a desktop
 FIVE = ("seed", "megatron", "failure", "zero3", "huge")
 
-#: All that a test may have changed, but for what the charts hold.
+#: All that a test may have changed, but for what the charts hold. How high a box is, the page
+#: measures once that is shown, and again whenever that changes.
 _STATE = """async () => {
   for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame);
   const words = document.querySelector("main").cloneNode(true);
   for (const plot of words.querySelectorAll(".plot, .keys")) plot.remove();
+  for (const box of words.querySelectorAll(".short")) box.classList.remove("short");
   const fields = [...document.querySelectorAll("input, select")].map((one) => one.value);
   const views = [...timelines.values()].map(({ from, to, row }) => [from, to, row]);
   const around = [document.documentElement.dataset.theme, byId("drawer").hidden, innerWidth];
@@ -52,6 +54,7 @@ _PUT_BACK = """async () => {
   for (const table of document.querySelectorAll("[data-steps-table] .scroll")) {
     table.replaceChildren();
     table.classList.remove("short");
+    delete table.dataset.more;
   }
   for (const box of document.querySelectorAll(".scroll")) box.scrollTop = 0;
   for (const row of document.querySelectorAll(".pointed")) row.removeAttribute("class");
@@ -156,9 +159,13 @@ def draw_everything(page: Page) -> None:
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def violations(page: Page) -> list[tuple[str, str]]:
-    """What axe finds, but for minor things. It looks for paths only to what it finds."""
-    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+def violations(page: Page, *rules: str) -> list[tuple[str, str]]:
+    """What axe finds by all of its rules or by these, but for minor things. It looks for paths only
+    to what it finds."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    found = Axe().run(page, options=options).response["violations"]
     return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] != "minor"]
 
 
