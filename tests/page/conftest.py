@@ -234,7 +234,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "recorded": _recorded,
     "csv": _csv,
     "many_failures": _many_failures,
-    "huge": lambda _: huge(ranks=20),
+    "huge": lambda _: huge(ranks=8),
     "gpus": lambda folder: gpus(folder / "gpus"),
     "lanes": _lanes,
 }

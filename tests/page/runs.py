@@ -171,7 +171,7 @@ def _huge_steps(
 
 def _huge_phases(names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFrame:
     steps, phases = seconds.shape
-    slow = (1 + 0.3 * (np.arange(ranks) == 17)).astype(np.float32)
+    slow = (1 + 0.3 * (np.arange(ranks) == min(17, ranks - 1))).astype(np.float32)
     each = (seconds[:, None, :] * slow[None, :, None]).ravel()
     words = pd.CategoricalDtype(names)
     class_of = {"backward_allreduce": "communication", "step": "optimizer"}
