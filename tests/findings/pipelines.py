@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
 
 from dsprof import load
 from dsprof.recording import Writer
@@ -39,6 +42,26 @@ class Stage:
 
 
 def pipeline(
+    pauses: Sequence[float], micro_batches: int = 4, forwards: Sequence[float] = (), **more: Any
+) -> Run:
+    """What is `recorded` of such a pipeline: made, read and judged once, whichever tests ask for
+    it. They share it, and may not change it.
+    """
+    told = {name: tuple(one) if isinstance(one, list) else one for name, one in more.items()}
+    return _read(tuple(pauses), micro_batches, tuple(forwards), **told)
+
+
+_FOLDERS = TemporaryDirectory()
+
+
+@cache
+def _read(*how: Any, **more: Any) -> Run:
+    folder = Path(mkdtemp(dir=_FOLDERS.name))
+    recorded(folder, *how, **more)
+    return load(folder)
+
+
+def recorded(
     folder: Path,
     pauses: Sequence[float],
     micro_batches: int = 4,
@@ -51,7 +74,7 @@ def pipeline(
     loads: Sequence[float] = (),
     *,
     clips: bool = False,
-) -> Run:
+) -> None:
     """A pipeline that runs one forward, then one backward; the ranks of a stage then reduce their
     gradients, all of them meet in the optimizer if it `clips`, update and meet, and each pauses
     that many ms before the next step, or before each one of `every`, from step `since` on, to step
@@ -80,7 +103,6 @@ def pipeline(
             one.ends(step)
     for one in ranks:
         one.writer.close()
-    return load(folder)
 
 
 def _meet(ranks: Sequence[Stage], path: str, step: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dsprof.findings.finding import Finding
@@ -19,14 +17,12 @@ PLANTED = 8  # ms longer, in each forward
 ALIKE = (0.0,) * STAGES * EACH
 
 
-def planted(
-    folder: Path, *late: int, stage: float = 0.0, micro_batches: int = MICRO_BATCHES
-) -> Run:
+def planted(*late: int, stage: float = 0.0, micro_batches: int = MICRO_BATCHES) -> Run:
     """Forwards of `late` ranks take longer; `stage`: those of all of stage 0, too, by so much."""
     forwards = [
         FORWARD + PLANTED * (rank in late) + stage * (rank < EACH) for rank in range(len(ALIKE))
     ]
-    return pipeline(folder, ALIKE, micro_batches, forwards, each=EACH)
+    return pipeline(ALIKE, micro_batches, forwards, each=EACH)
 
 
 def late(run: Run) -> Finding | None:
@@ -34,15 +30,13 @@ def late(run: Run) -> Finding | None:
 
 
 @pytest.mark.parametrize("rank", range(STAGES * EACH))
-def test_a_rank_that_is_late_in_its_stage_is_named_with_what_that_costs(
-    rank: int, tmp_path: Path
-) -> None:
+def test_a_rank_that_is_late_in_its_stage_is_named_with_what_that_costs(rank: int) -> None:
     """And nothing is said of its stage, whose other rank is as quick as those of the other.
 
     In stage 0 a forward is not waited for while the other stage still runs backward.
     """
-    run = planted(tmp_path / "late", rank)
-    costs(run, planted(tmp_path / "usual"))
+    run = planted(rank)
+    costs(run, planted())
     found = late(run)
     assert found is not None
     assert found.ranks == (rank,)
@@ -56,8 +50,8 @@ def test_a_rank_that_is_late_in_its_stage_is_named_with_what_that_costs(
     assert run.findings[0] == found
 
 
-def test_as_late_ranks_of_several_stages_are_named_together(tmp_path: Path) -> None:
-    run = planted(tmp_path, 1, 3)
+def test_as_late_ranks_of_several_stages_are_named_together() -> None:
+    run = planted(1, 3)
     found = late(run)
     assert found is not None
     assert found.ranks == (1, 3)
@@ -67,21 +61,19 @@ def test_as_late_ranks_of_several_stages_are_named_together(tmp_path: Path) -> N
     )
 
 
-def test_a_stage_that_is_slow_on_all_its_ranks_is_uneven(tmp_path: Path) -> None:
-    run = planted(tmp_path, 2, 3)
+def test_a_stage_that_is_slow_on_all_its_ranks_is_uneven() -> None:
+    run = planted(2, 3)
     assert late(run) is None
     assert one(run, "pipeline-imbalance").title.startswith("Stage 1 computes 32.0 ms a step more")
 
 
-def test_a_late_rank_that_works_as_long_as_a_slower_stage_costs_hardly_anything(
-    tmp_path: Path,
-) -> None:
+def test_a_late_rank_that_works_as_long_as_a_slower_stage_costs_hardly_anything() -> None:
     forwards = (FORWARD, FORWARD + PLANTED / 4, FORWARD + PLANTED, FORWARD + PLANTED)
-    assert late(pipeline(tmp_path, ALIKE, forwards=forwards, each=EACH)) is None
+    assert late(pipeline(ALIKE, forwards=forwards, each=EACH)) is None
 
 
-def test_what_others_work_meanwhile_is_told_not_to_cost_anything(tmp_path: Path) -> None:
-    found = late(planted(tmp_path, 3, stage=PLANTED / 2))
+def test_what_others_work_meanwhile_is_told_not_to_cost_anything() -> None:
+    found = late(planted(3, stage=PLANTED / 2))
     assert found is not None
     assert "8.00 ms of that cost nothing: others work meanwhile." in found.summary
 
@@ -108,10 +100,10 @@ def costs(late_one: Run, usual: Run) -> None:
     ],
 )
 def test_a_late_rank_costs_what_the_job_is_quicker_without_it(
-    ranks: tuple[int, ...], stage: float, micro_batches: int, tmp_path: Path
+    ranks: tuple[int, ...], stage: float, micro_batches: int
 ) -> None:
-    run = planted(tmp_path / "late", *ranks, stage=stage, micro_batches=micro_batches)
-    usual = planted(tmp_path / "usual", stage=stage, micro_batches=micro_batches)
+    run = planted(*ranks, stage=stage, micro_batches=micro_batches)
+    usual = planted(stage=stage, micro_batches=micro_batches)
     costs(run, usual)
 
 
@@ -125,43 +117,41 @@ def test_a_late_rank_costs_what_the_job_is_quicker_without_it(
     ],
 )
 def test_a_late_start_costs_what_the_job_is_quicker_without_it(
-    rank: int, slower: int | None, tmp_path: Path
+    rank: int, slower: int | None
 ) -> None:
     forwards = [FORWARD + 6 * (one // EACH == slower) for one in range(len(ALIKE))]
     pauses = [80 * (one == rank) for one in range(len(ALIKE))]
-    run = pipeline(tmp_path / "late", pauses, MICRO_BATCHES, forwards, each=EACH)
-    costs(run, pipeline(tmp_path / "usual", ALIKE, MICRO_BATCHES, forwards, each=EACH))
+    run = pipeline(pauses, MICRO_BATCHES, forwards, each=EACH)
+    costs(run, pipeline(ALIKE, MICRO_BATCHES, forwards, each=EACH))
 
 
 @pytest.mark.parametrize("clips", [False, True])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_late_update_costs_what_the_job_is_quicker_without_it(
-    rank: int, tmp_path: Path, *, clips: bool
-) -> None:
+def test_a_late_update_costs_what_the_job_is_quicker_without_it(rank: int, *, clips: bool) -> None:
     """That of the last stage nothing until the first one has run backward, too, unless all ranks
     meet before they update.
     """
     updates = [UPDATE + 80 * (one == rank) for one in range(len(ALIKE))]
-    run = pipeline(tmp_path / "late", ALIKE, updates=updates, each=EACH, clips=clips)
-    costs(run, pipeline(tmp_path / "usual", ALIKE, each=EACH, clips=clips))
+    run = pipeline(ALIKE, updates=updates, each=EACH, clips=clips)
+    costs(run, pipeline(ALIKE, each=EACH, clips=clips))
     assert "communication-bound" not in rules(run), "the waiting for it is told once"
 
 
-def test_what_several_ranks_are_late_by_is_not_added_up_where_others_wait_for_one_meanwhile(
-    tmp_path: Path,
-) -> None:
+def test_what_several_ranks_are_late_by_is_not_added_up_where_others_wait_for_one_meanwhile() -> (
+    None
+):
     """One begins late, and one of another stage and replica computes longer."""
     pauses = (0, 32, 0, 0)
     forwards = (FORWARD, FORWARD, FORWARD + PLANTED, FORWARD)
-    run = pipeline(tmp_path / "late", pauses, forwards=forwards, each=EACH)
+    run = pipeline(pauses, forwards=forwards, each=EACH)
     found = late(run)
     assert found is not None
     assert found.ranks == (1, 2)
-    costs(run, pipeline(tmp_path / "usual", ALIKE, each=EACH))
+    costs(run, pipeline(ALIKE, each=EACH))
 
 
-def test_a_rank_that_is_late_between_steps_is_named_with_the_place(tmp_path: Path) -> None:
-    found = late(pipeline(tmp_path, (0, 40, 0, 0), each=EACH))
+def test_a_rank_that_is_late_between_steps_is_named_with_the_place() -> None:
+    found = late(pipeline((0, 40, 0, 0), each=EACH))
     assert found is not None
     assert found.ranks == (1,)
     assert found.seconds_per_step == pytest.approx(0.040, rel=0.02)
@@ -169,10 +159,10 @@ def test_a_rank_that_is_late_between_steps_is_named_with_the_place(tmp_path: Pat
     assert found.advice[0].to == "a minute of rank 1"
 
 
-def test_the_waiting_for_a_late_rank_is_told_once(tmp_path: Path) -> None:
+def test_the_waiting_for_a_late_rank_is_told_once() -> None:
     """The bubble is as long as where no rank is late, and only that."""
-    usual = planted(tmp_path / "usual", micro_batches=2)
-    run = planted(tmp_path / "late", 1, micro_batches=2)
+    usual = planted(micro_batches=2)
+    run = planted(1, micro_batches=2)
     bubbles = [one(each, "pipeline-bubble").seconds_per_step for each in (usual, run)]
     assert bubbles == pytest.approx([0.012, 0.012], rel=0.02)
     assert "of the waiting are for rank 1: they are not counted here" in (
@@ -180,9 +170,9 @@ def test_the_waiting_for_a_late_rank_is_told_once(tmp_path: Path) -> None:
     )
 
 
-def test_late_input_of_one_rank_is_told_with_that_rank_and_how_to_load(tmp_path: Path) -> None:
-    run = pipeline(tmp_path / "late", ALIKE, loads=(0, 80, 0, 0), each=EACH)
-    costs(run, pipeline(tmp_path / "usual", ALIKE, each=EACH))
+def test_late_input_of_one_rank_is_told_with_that_rank_and_how_to_load() -> None:
+    run = pipeline(ALIKE, loads=(0, 80, 0, 0), each=EACH)
+    costs(run, pipeline(ALIKE, each=EACH))
     found = one(run, "straggler-rank")
     assert (found.ranks, found.phase) == ((1,), "batch_input")
     assert found.advice[0].setting == "DataLoader(num_workers=...)"
@@ -197,27 +187,25 @@ def test_late_input_of_one_rank_is_told_with_that_rank_and_how_to_load(tmp_path:
     ],
 )
 def test_steps_are_longer_for_a_rank_that_is_late_only_in_them(
-    rule: str, pause: float, every: int, since: int, late: str, tmp_path: Path
+    rule: str, pause: float, every: int, since: int, late: str
 ) -> None:
-    run = pipeline(tmp_path, (0, 0, 0, pause), every=every, since=since, each=EACH)
+    run = pipeline((0, 0, 0, pause), every=every, since=since, each=EACH)
     found = one(run, rule)
     assert late in found.title
     assert found.ranks == (3,)
     assert "rank 3 is the last of the 2 of its stage: it comes" in found.summary
 
 
-def test_a_rank_that_waits_for_a_late_replica_in_collectives_alone_is_not_late(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_waits_for_a_late_replica_in_collectives_alone_is_not_late() -> None:
     """Rank 1 waits for rank 3 in receives, rank 0, which is last by a hair, for rank 1 later on."""
     forwards = (FORWARD + 0.1, FORWARD, FORWARD, FORWARD + PLANTED)
-    late = late_replica(pipeline(tmp_path, ALIKE, forwards=forwards, each=EACH).judged[0])
+    late = late_replica(pipeline(ALIKE, forwards=forwards, each=EACH).judged[0])
     assert late is not None
     assert late.ranks == (3,)
 
 
-def test_the_page_and_the_live_screen_name_the_late_rank(tmp_path: Path) -> None:
-    run = planted(tmp_path, 3)
+def test_the_page_and_the_live_screen_name_the_late_rank() -> None:
+    run = planted(3)
     assert "Of the ranks of stage 1, which do the same, rank 3 comes last in 100 % of 29 steps" in (
         rank_section(run).lead
     )
@@ -228,12 +216,12 @@ def test_the_page_and_the_live_screen_name_the_late_rank(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("stage", "micro_batches"), [(0, 2), (1, 2), (1, 3), (3, 4)])
 def test_late_input_of_a_stage_costs_what_the_schedule_has_not_time_for(
-    stage: int, micro_batches: int, tmp_path: Path
+    stage: int, micro_batches: int
 ) -> None:
     """The first stage runs forward ahead: of its input only the first part holds all others up."""
     loads = [40.0 * (one == stage) for one in range(4)]
-    late = pipeline(tmp_path / "late", [0] * 4, micro_batches, loads=loads)
-    usual = pipeline(tmp_path / "usual", [0] * 4, micro_batches)
+    late = pipeline([0] * 4, micro_batches, loads=loads)
+    usual = pipeline([0] * 4, micro_batches)
     longer, seconds = (run.judged[0].step_seconds for run in (late, usual))
     assert longer is not None
     assert seconds is not None
@@ -245,10 +233,10 @@ def test_late_input_of_a_stage_costs_what_the_schedule_has_not_time_for(
 @pytest.mark.parametrize("micro_batches", [2, 4])
 @pytest.mark.parametrize("loads", [[20.0, 0.0, 0.0, 40.0], [40.0] * 4, [32.0, 0.0, 0.0, 32.0]])
 def test_input_that_no_single_stage_waits_for_costs_what_a_step_without_it_is_quicker_by(
-    loads: list[float], micro_batches: int, tmp_path: Path
+    loads: list[float], micro_batches: int
 ) -> None:
-    late = pipeline(tmp_path / "late", [0] * 4, micro_batches, loads=loads)
-    usual = pipeline(tmp_path / "usual", [0] * 4, micro_batches)
+    late = pipeline([0] * 4, micro_batches, loads=loads)
+    usual = pipeline([0] * 4, micro_batches)
     longer, seconds = (run.judged[0].step_seconds for run in (late, usual))
     assert longer is not None
     assert seconds is not None

@@ -9,7 +9,7 @@ import pytest
 from dsprof import load
 from dsprof.findings.finding import Finding
 from dsprof.run import Run
-from tests.findings.pipelines import FORWARD, pipeline
+from tests.findings.pipelines import FORWARD, pipeline, recorded
 from tests.findings.plants import one, rules, why
 
 
@@ -18,9 +18,9 @@ def late(run: Run) -> Finding | None:
     return one(run, "straggler-rank") if "straggler-rank" in rules(run) else None
 
 
-def test_what_stage_0_does_between_steps_costs_all_of_it(tmp_path: Path) -> None:
+def test_what_stage_0_does_between_steps_costs_all_of_it() -> None:
     """Of 40 ms the other stages have 0: they wait as long."""
-    found = late(pipeline(tmp_path, (40, 0, 0)))
+    found = late(pipeline((40, 0, 0)))
     assert found is not None
     assert found.seconds_per_step == pytest.approx(0.040, rel=0.02)
     assert (found.ranks, found.confidence) == ((0,), "medium")
@@ -32,10 +32,8 @@ def test_what_stage_0_does_between_steps_costs_all_of_it(tmp_path: Path) -> None
     assert found.advice[0].to == "a minute of rank 0"
 
 
-def test_what_stage_0_does_in_some_of_the_steps_costs_what_it_is_in_the_mean(
-    tmp_path: Path,
-) -> None:
-    found = late(pipeline(tmp_path, (40, 0, 0), until=18))  # 17 of the 29 that are judged
+def test_what_stage_0_does_in_some_of_the_steps_costs_what_it_is_in_the_mean() -> None:
+    found = late(pipeline((40, 0, 0), until=18))  # 17 of the 29 that are judged
     assert found is not None
     assert found.seconds_per_step == pytest.approx(0.040 * 17 / 29, rel=0.02)
     assert found.title.startswith(
@@ -45,9 +43,9 @@ def test_what_stage_0_does_in_some_of_the_steps_costs_what_it_is_in_the_mean(
     assert "40.0 ms more than any other in a median step, 23.4 ms in the mean" in found.summary
 
 
-def test_of_a_later_stage_only_what_its_first_input_waits_for_it_costs(tmp_path: Path) -> None:
+def test_of_a_later_stage_only_what_its_first_input_waits_for_it_costs() -> None:
     """It comes after two forwards."""
-    found = late(pipeline(tmp_path, (0, 0, 40)))
+    found = late(pipeline((0, 0, 40)))
     assert found is not None
     assert found.seconds_per_step == pytest.approx(0.040 - 2 * FORWARD / 1e3, rel=0.02)
     assert found.ranks == (2,)
@@ -64,21 +62,19 @@ def test_of_a_later_stage_only_what_its_first_input_waits_for_it_costs(tmp_path:
     ],
 )
 def test_what_nobody_waits_for_is_no_cost(
-    tmp_path: Path, pauses: tuple[float, ...], forwards: tuple[float, ...]
+    pauses: tuple[float, ...], forwards: tuple[float, ...]
 ) -> None:
-    assert late(pipeline(tmp_path, pauses, forwards=forwards)) is None
+    assert late(pipeline(pauses, forwards=forwards)) is None
 
 
-def test_a_stage_that_is_late_while_another_one_still_updates_costs_no_more_than_that(
-    tmp_path: Path,
-) -> None:
+def test_a_stage_that_is_late_while_another_one_still_updates_costs_no_more_than_that() -> None:
     """The broadcast waits for the update of the other one in this recording, but need not."""
-    assert late(pipeline(tmp_path, (40, 0, 0), updates=(2, 40, 2))) is None
+    assert late(pipeline((40, 0, 0), updates=(2, 40, 2))) is None
 
 
-def test_the_waiting_for_a_late_stage_is_told_once(tmp_path: Path) -> None:
+def test_the_waiting_for_a_late_stage_is_told_once() -> None:
     """The others wait for it, and as long for the bubble as where no stage is late."""
-    usual, run = (pipeline(tmp_path / str(ms), (ms, 0, 0), micro_batches=8) for ms in (0, 100))
+    usual, run = (pipeline((ms, 0, 0), micro_batches=8) for ms in (0, 100))
     found = late(run)
     assert found is not None
     assert found.seconds_per_step == pytest.approx(0.100, rel=0.02)
@@ -90,8 +86,8 @@ def test_the_waiting_for_a_late_stage_is_told_once(tmp_path: Path) -> None:
     assert "all of that on rank 0, for which the others wait" in untimed.title
 
 
-def test_what_the_bubble_is_beside_the_waiting_for_a_late_stage_is_said(tmp_path: Path) -> None:
-    run = pipeline(tmp_path, (12, 0, 0), micro_batches=2)
+def test_what_the_bubble_is_beside_the_waiting_for_a_late_stage_is_said() -> None:
+    run = pipeline((12, 0, 0), micro_batches=2)
     assert late(run) is not None
     bubble = one(run, "pipeline-bubble")
     assert bubble.seconds_per_step == pytest.approx(0.024, rel=0.02)
@@ -100,15 +96,15 @@ def test_what_the_bubble_is_beside_the_waiting_for_a_late_stage_is_said(tmp_path
     )
 
 
-def test_what_a_stage_does_now_and_then_is_left_to_step_spikes(tmp_path: Path) -> None:
-    run = pipeline(tmp_path, (600, 0, 0), every=8)
+def test_what_a_stage_does_now_and_then_is_left_to_step_spikes() -> None:
+    run = pipeline((600, 0, 0), every=8)
     assert late(run) is None
     assert "step-spikes" in rules(run)
     assert "pipeline-imbalance" not in rules(run), "it is what the others wait for in these steps"
 
 
 def test_a_stage_that_is_not_recorded_may_be_late_itself(tmp_path: Path) -> None:
-    pipeline(tmp_path, (40, 0, 0))
+    recorded(tmp_path, (40, 0, 0))
     for path in tmp_path.glob("rank-00001*"):
         path.unlink()
     assert late(load(tmp_path)) is None

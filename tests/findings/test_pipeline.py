@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,11 +205,9 @@ def test_a_bubble_of_uneven_stages_is_what_all_but_the_slowest_compute_of_a_micr
     assert "an even split saves nothing" in slow.summary
 
 
-def test_of_a_slow_first_stage_that_runs_ahead_an_even_split_needs_more_micro_batches(
-    tmp_path: Path,
-) -> None:
+def test_of_a_slow_first_stage_that_runs_ahead_an_even_split_needs_more_micro_batches() -> None:
     """14 ms forward instead of 4, three times: the others wait for it, and nothing is healthy."""
-    run = pipeline(tmp_path, [0.0] * 3, 3, [14.0, 4.0, 4.0], clips=True)
+    run = pipeline([0.0] * 3, 3, [14.0, 4.0, 4.0], clips=True)
     assert silent(run, "pipeline-bubble")
     assert silent(run, "healthy")
     slow = one(run, "pipeline-imbalance")
@@ -281,19 +278,17 @@ def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> N
     assert "of stage" not in one(run_of(alike, world_size=3, **shape), "data-bound").title
 
 
-def test_input_of_stages_alike_costs_each_of_them_what_the_others_wait_for(tmp_path: Path) -> None:
-    found = one(pipeline(tmp_path, (0, 0), micro_batches=2, loads=(8, 8)), "data-bound")
+def test_input_of_stages_alike_costs_each_of_them_what_the_others_wait_for() -> None:
+    found = one(pipeline((0, 0), micro_batches=2, loads=(8, 8)), "data-bound")
     assert found.summary.endswith(" For 4.00 ms more a step, stages wait for the input of others.")
 
 
 @pytest.mark.parametrize(("slow", "micro_batches"), [(0, 2), (1, 2), (0, 8), (1, 8), (0, 1)])
-def test_an_even_split_gains_what_the_job_is_quicker_with_it(
-    slow: int, micro_batches: int, tmp_path: Path
-) -> None:
+def test_an_even_split_gains_what_the_job_is_quicker_with_it(slow: int, micro_batches: int) -> None:
     """Of a slow first stage that is less: it runs forward while the other one runs backward."""
     forwards = [FORWARD + 16 * (stage == slow) for stage in range(2)]
-    run = pipeline(tmp_path / "uneven", (0, 0), micro_batches, forwards)
-    even = pipeline(tmp_path / "even", (0, 0), micro_batches, [FORWARD + 8] * 2)
+    run = pipeline((0, 0), micro_batches, forwards)
+    even = pipeline((0, 0), micro_batches, [FORWARD + 8] * 2)
     longer, seconds = (each.judged[0].step_seconds for each in (run, even))
     assert longer is not None
     assert seconds is not None

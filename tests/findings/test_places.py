@@ -64,10 +64,8 @@ def test_a_step_that_begins_with_its_forward_may_wait_for_a_loader_that_is_not_p
 
 
 @pytest.mark.parametrize("stages", [2, 3])
-def test_stages_that_begin_with_different_phases_pause_in_one_place(
-    tmp_path: Path, stages: int
-) -> None:
-    place = found(pipeline(tmp_path, (20,) * stages))
+def test_stages_that_begin_with_different_phases_pause_in_one_place(stages: int) -> None:
+    place = found(pipeline((20,) * stages))
     assert place is not None
     assert (place.words, place.much) == (
         "between broadcast and the beginning of the next step",
