@@ -9,7 +9,7 @@ from dsprof.logs import Reader, scan
 from dsprof.logs.source import Source
 
 GRAMMAR = grammar.builtin()
-TEXT = b"".join(sample.text.rstrip(b"\n") + b"\n" for sample in GRAMMAR.samples) * 2
+TEXT = b"".join(sample.text.rstrip(b"\n") + b"\n" for sample in GRAMMAR.samples)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b" [rank1]: "], ids=repr)

@@ -60,11 +60,11 @@ def test_only_an_argument_of_the_script_itself_is_a_setting(
 
 @pytest.mark.parametrize("text", [b"'\\", b"\\'", b"'\"", b"([{", b"')", b"\\", b"a=',", b",'\\"])
 def test_no_text_takes_more_than_its_length(text: bytes) -> None:
-    text *= 1_000_000 // len(text)
+    text *= 250_000 // len(text)
     begun = time.process_time()
     literals.closing(text, 0, len(text))
     literals.split(text)
-    assert time.process_time() - begun < 5
+    assert time.process_time() - begun < 1.25
 
 
 @pytest.mark.parametrize("opening", ["Namespace(a=", "Namespace(a=()", r"Namespace(a='\'"])

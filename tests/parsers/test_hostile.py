@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Iterator
@@ -86,19 +87,29 @@ def reading(text: bytes) -> float:
 NEEDLES = [needle for pattern in GRAMMAR.patterns for needle in pattern.needles]
 
 
-ENDS = (b"\n", b"  x\n", b"\r")
+ENDS = (b"", b"\n", b"  x\n", b"\r")
+OPENING = re.compile(rb"[\[({'\"]")
+
+
+def units() -> Iterator[bytes]:
+    """Each needle with one of the ends, which its own bytes choose; those that open what a value
+    may be in, and are sought until it closes, also without."""
+    for needle in dict.fromkeys(NEEDLES):
+        end = ENDS[zlib.crc32(needle) % len(ENDS)]
+        yield needle + end
+        if end and OPENING.search(needle):
+            yield needle
 
 
 def test_needles_without_end_are_read_in_linear_time() -> None:
-    """Each needle again and again, on one line, and as lines or before carriage returns: with one
-    of the ends, which its own bytes choose.
+    """Each needle again and again: on one line, as lines, or before carriage returns.
 
     Some are read together, which costs half as much, and one by one where these are slower than
     most.
     """
-    needles = [*dict.fromkeys(NEEDLES)]
-    units = needles + [needle + ENDS[zlib.crc32(needle) % len(ENDS)] for needle in needles]
-    texts = [{unit: unit * (SHORT // len(unit)) for unit in some} for some in batched(units, 8)]
+    texts = [
+        {unit: unit * (SHORT // len(unit)) for unit in some} for some in batched([*units()], 8)
+    ]
     times = [reading(b"\n".join(some.values())) for some in texts]
     usual = min(median(times), 0.05)  # seconds, where all of them are slow
     slow = [
