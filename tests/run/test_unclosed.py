@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 
 from dsprof.events import PROBLEMS
+from dsprof.findings import RULES, Finding
+from dsprof.findings.facts import Facts
+from dsprof.findings.rules import ENDED
 from dsprof.recording.launches import NOT_FOUND, Gone
 from dsprof.run import Run, from_events
 
@@ -47,10 +50,17 @@ def problems(run: Run) -> list[tuple[str, int, int]]:
     return [(str(r.kind), int(r["rank"]), int(r.step)) for _, r in rows.iterrows()]
 
 
+def ended_by(run: Run) -> Finding:
+    """What ended it, which comes before all that only slowed it: asked of no other rule."""
+    facts = Facts(run)
+    (found,) = [one for rule in ENDED for one in RULES[rule](facts) if isinstance(one, Finding)]
+    return found
+
+
 def test_a_process_that_others_outlived_for_a_moment_has_died() -> None:
     run = run_of(ended(0), process(1))
     assert problems(run) == [("gone", 1, 10)]
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
     assert (first.title.partition(" after")[0], first.confidence) == (
         "Rank 1 on w0 ended without a message", "medium",
@@ -75,7 +85,7 @@ def test_a_launch_of_other_ranks_beside_it_ends_none() -> None:
 def test_a_process_that_others_waited_for_hung() -> None:
     run = run_of(ended(0, seconds=40.0), process(1))
     assert problems(run) == [("absent", 1, 10)]
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.ranks) == ("hang", (1,))
     assert "rank 1 did not arrive" in first.title
 
@@ -107,7 +117,7 @@ def test_a_rank_that_is_there_and_does_not_come_for_long_hangs_while_the_others_
     waiting = {"name": "all_reduce", "seq": 57, "at": moment}
     run = run_of(process(0, in_flight=waiting, alive_at=LATER), process(1))
     assert problems(run) == [("absent", 1, 10)]
-    assert "rank 1 did not arrive" in run.findings[0].title
+    assert "rank 1 did not arrive" in ended_by(run).title
 
 
 def test_a_rank_in_the_middle_of_a_long_step_did_not_hang_when_all_were_ended() -> None:
@@ -167,7 +177,7 @@ def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
     run = run_of(process(0, **over), process(1, **over))
     assert run.problems["kind"].tolist() == ["gone"]
     assert run.problems["rank"].isna().all()
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.ranks) == ("rank-died", ())
     assert first.title.startswith("The job ended without a message after step ")
     assert "no process of this launch closed its recording" in first.title
@@ -186,7 +196,7 @@ def killed(
 def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ended() -> None:
     run = run_of(killed(0, 10.1, 15), killed(1, 10.05, 9), killed(2, 40.0, 9))
     assert problems(run) == [("signal", 1, 10)]
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.ranks) == ("rank-died", (1,))
     assert first.title.startswith("Rank 1 on w0 was killed by SIGKILL after step 10")
 
@@ -210,7 +220,7 @@ def test_an_exit_code_that_was_seen_is_told() -> None:
     run = run_of(killed(0, 10.14, 15), killed(1, 10.1, 0, 7), killed(2, 10.15, 15))
     assert problems(run) == [("exit", 1, 10)]
     assert run.problems["value"].tolist() == [7]
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.ranks, first.confidence) == ((1,), "high")
     assert first.title.startswith("Rank 1 on w0 exited with an error after step 10")
     assert first.title.endswith("with exit code 7")
@@ -224,7 +234,7 @@ def test_of_processes_that_failed_at_once_none_is_named_as_the_first() -> None:
     assert problems(run_of(killed(0, 10.1, 0, 7), killed(1, 11.5, 9))) == [("exit", 0, 10)]
     assert problems(run_of(killed(0, 10.1, 0, 7))) == [("exit", 0, 10)]
     run = run_of(killed(0, 10.1, 15), killed(1, 10.2, 15))
-    assert run.findings[0].title.startswith("The job was killed by SIGTERM after step 10")
+    assert ended_by(run).title.startswith("The job was killed by SIGTERM after step 10")
     run = run_of(killed(0, 10.1, 0, idle=2.0), killed(1, 11.5, 9))
     assert run.problems["kind"].tolist() == ["gone"]
 
@@ -250,7 +260,7 @@ def test_processes_that_all_skip_their_end_and_whose_command_succeeds_did_not_fa
         run_of(killed(0, 10.1, 15, **well), process(1, **well)),
         run_of(killed(0, 10.1, 0, 1, **well), killed(1, 10.2, 0, 3, **well)),
     ):
-        assert died.findings[0].rule in ("rank-died", "hang")
+        assert ended_by(died).rule in ("rank-died", "hang")
 
 
 def test_a_command_that_its_processes_outlived_says_nothing_of_their_end() -> None:
@@ -277,21 +287,21 @@ def test_a_command_that_ends_with_an_error_though_no_rank_was_seen_to_fail_is_to
     ):
         assert run.problems[["kind", "value", "step"]].to_numpy().tolist() == [["command", 1, 10]]
         assert run.problems["rank"].isna().all()
-        first = run.findings[0]
+        first = ended_by(run)
         assert (first.rule, first.ranks, first.severity) == ("rank-died", (), "critical")
         assert first.title == (
             "The command ended with an error after step 10: it exited with code 1, and no recorded "
             "process was seen to fail: which rank failed, if one did, is unknown"
         )
     killed_too = run_of(ended(0, **over | {"over_with": -9}))
-    assert killed_too.findings[0].title.startswith("The command was killed by SIGKILL after step")
+    assert ended_by(killed_too).title.startswith("The command was killed by SIGKILL after step")
     assert "signal 9 ended it" in killed_too.problems["text"].iloc[0]
 
 
 def test_a_command_that_was_interrupted_with_its_ranks_was_stopped_by_hand() -> None:
     over: dict[str, Any] = {"over_with": 1, "over_at": LATER}
     run = run_of(left(0, 10.1, 0, 2) | over, left(1, 10.1, 0, 2) | over)
-    assert run.findings[0].title == (
+    assert ended_by(run).title == (
         "The command was stopped by SIGINT (Ctrl-C) after step 10: an interrupt ended its recorded "
         "processes, and it exited with code 1"
     )
@@ -349,7 +359,7 @@ def test_who_closed_its_recording_and_exited_with_an_error_is_the_one_that_faile
         run_of(left(1, 10.1, 3), left(0, 10.3, 1)),
         lost(run_of(left(1, 10.1, 3), ended(0, 10.2)), 0, 10.2),
     ):
-        first = run.findings[0]
+        first = ended_by(run)
         assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
         assert first.title.startswith("Rank 1 on w0 exited with an error after step 10")
         assert first.title.endswith("with exit code 3")
@@ -364,7 +374,7 @@ def test_who_closed_its_recording_and_exited_with_an_error_is_the_one_that_faile
 
 def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_connection() -> None:
     run = lost(run_of(left(1, 10.1, 0), ended(0, 10.2)), 0, 10.2)
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.ranks, first.confidence) == ((1,), "medium")
     assert "with exit code 0, and others lost their connection to it" in first.title
     assert " finished before the others after step " in first.title
@@ -374,22 +384,22 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
     assert sorted(problems(run)) == [("exception", 0, 10), ("left", 1, 10)]
     run = lost(run_of(killed(1, 10.21, 0, 0), ended(0, 10.2)), 0, 10.2)  # by `os._exit(0)`
     assert sorted(problems(run)) == [("exception", 0, 10), ("left", 1, 10)]
-    assert run.findings[0].title.startswith(
+    assert ended_by(run).title.startswith(
         "Rank 1 on w0 left the others after step 10: process 101 exited with code 0 without closing"
     )
-    assert run.findings[0].advice[0].setting == "os._exit in the script"
+    assert ended_by(run).advice[0].setting == "os._exit in the script"
     run = lost(run_of(left(1, 10.1, 0, 2), ended(0, 10.2)), 0, 10.2)
-    assert run.findings[0].title.startswith(
+    assert ended_by(run).title.startswith(
         "Rank 1 on w0 was stopped by SIGINT (Ctrl-C) after step 10"
     )
     run = lost(run_of(killed(1, 10.1, 15), ended(0, 10.2)), 0, 10.2)
-    assert run.findings[0].ranks == (1,)
-    assert "by SIGTERM, and others lost" in run.findings[0].title
+    assert ended_by(run).ranks == (1,)
+    assert "by SIGTERM, and others lost" in ended_by(run).title
     for seen, rank in ((10.21, 1), (10.4, 0)):  # a moment later than the other was told of it
         run = lost(run_of(killed(1, seen, 15), left(0, 10.3, 1)), 0, 10.2)
-        assert run.findings[0].ranks == (rank,)
+        assert ended_by(run).ranks == (rank,)
     run = lost(run_of(killed(1, 10.3, 15), ended(0, 10.2)), 0, 10.2)
-    assert run.findings[0].ranks == (0,)
+    assert ended_by(run).ranks == (0,)
     for other in (
         lost(run_of(left(1, 10.3, 0), ended(0, 10.2)), 0, 10.2),
         lost(run_of(left(1, 10.1, 0), ended(0, 10.2)), 0, 10.2, "ValueError: no such file"),
@@ -402,7 +412,7 @@ def test_who_closed_its_recording_is_why_others_lost_it_although_nobody_saw_with
 ):
     """As with `dsprof.attach` in the script, where nobody looks at the processes."""
     run = lost(run_of(ended(1, 10.1), ended(0, 10.2)), 0, 10.2)
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.ranks, first.confidence) == ((1,), "medium")
     assert " finished before the others after step " in first.title
     assert "in good order, as far as its recording tells, and others lost" in first.title
@@ -426,7 +436,7 @@ def test_workers_that_all_exit_with_one_code_when_their_command_succeeds_did_not
         run_of(killed(0, 12.1, 15, **well), killed(1, 10.2, 0, 1, **well)),
         lost(run_of(killed(0, 12.1, 0, 1, **well), killed(1, 10.2, 0, 1, **well)), 0, 12.0),
     ):
-        assert failed.findings[0].ranks == (1,)
+        assert ended_by(failed).ranks == (1,)
 
 
 def test_whom_one_that_ended_with_status_0_outlived_has_died() -> None:
@@ -444,7 +454,7 @@ def test_whom_a_launcher_kills_because_another_is_gone_has_not_died_first(signal
     """0: an exit without a word. Open MPI kills who does not end within a second."""
     run = run_of(killed(0, 10.1, signal), killed(1, 11.5, 9))
     assert run.problems["rank"].isna().all()
-    assert (run.findings[0].rule, run.findings[0].ranks) == ("rank-died", ())
+    assert (ended_by(run).rule, ended_by(run).ranks) == ("rank-died", ())
 
 
 def test_who_waited_for_a_process_that_nobody_watched_has_not_died_first() -> None:
@@ -503,7 +513,7 @@ def test_where_all_are_surely_gone_in_the_middle_of_something_the_launch_is_over
     run = run_of(process(0, gone=True, **middle), process(1, gone=True, **between))
     assert run.problems["kind"].tolist() == ["gone"]
     assert run.problems["rank"].isna().all()
-    assert run.findings[0].summary.endswith(
+    assert ended_by(run).summary.endswith(
         "Before that, rank 0 was in data since 12:00:10 UTC; rank 1 was between phases, after "
         "step, since 12:00:10 UTC."
     )
@@ -639,7 +649,7 @@ def test_a_rank_between_phases_may_evaluate_for_a_while_before_training_stands_s
         last = killed(0, seconds, 15, over_at=at, **inside("step", over=True))
         run = run_of(last, killed(1, seconds, 15, over_at=at, in_flight=waits))
         assert run.problems["kind"].tolist() == [kind]
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.confidence) == ("hang", "medium")
     assert first.title.startswith("Training stood still after step 10: rank 0 was between phases")
 
@@ -663,7 +673,7 @@ def test_a_rank_between_phases_hung_if_the_others_waited_for_longer_than_they_ma
     }  # fmt: skip
     last = killed(0, 19.5, 15, **inside("step", over=True))
     run = run_of(last, ended(1, seconds=18.6), rows=[row])
-    first = run.findings[0]
+    first = ended_by(run)
     assert (first.rule, first.ranks, first.confidence) == ("hang", (0,), "high")
     assert first.title.startswith("Training hung after step 10: rank 0 was between phases for 9.4")
     in_time = run_of(last, ended(1, seconds=18.6))
