@@ -18,7 +18,7 @@ from dsprof.findings.advice import (
     shown,
 )
 from dsprof.findings.facts import Facts
-from tests.findings.plants import EXPOSED, call, metric, one, phase, problem, run_of, steps
+from tests.findings.plants import EXPOSED, alone, call, metric, phase, problem, run_of, steps
 
 
 def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
@@ -143,7 +143,7 @@ def test_of_a_slow_link_nccl_has_said_its_paths() -> None:
     rows += [metric("step_seconds", step, 1.0) for step in range(1, 11)]
     link = {"link_bytes_per_second": 10e9}
     for told, asked in _TOLD:
-        found = one(run_of(rows, link, world_size=2, **told), "slow-link")
+        found = alone(run_of(rows, link, world_size=2, **told), "slow-link")
         assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
 
 
@@ -160,7 +160,7 @@ def test_of_a_slow_link_nccl_has_said_its_paths() -> None:
 def test_a_way_of_nccl_that_is_switched_off_is_told_where_communication_holds_a_step_up(
     told: dict[str, Any], advised: list[str]
 ) -> None:
-    found = one(
+    found = alone(
         run_of(steps(10, EXPOSED), world_size=2, zero_stage=1, **told), "communication-bound"
     )
     settings = [advice.setting for advice in found.advice]
@@ -169,7 +169,7 @@ def test_a_way_of_nccl_that_is_switched_off_is_told_where_communication_holds_a_
 
 def test_infiniband_that_is_switched_off_is_told_once_where_sockets_show_it() -> None:
     told: dict[str, Any] = {"nodes": 2, "network": "Socket", "NCCL_IB_DISABLE": "1"}
-    found = one(
+    found = alone(
         run_of(steps(10, EXPOSED), world_size=16, zero_stage=1, **told), "communication-bound"
     )
     assert [advice.setting for advice in found.advice].count("NCCL_IB_DISABLE") == 1
@@ -183,5 +183,5 @@ def test_of_a_broken_link_nccl_is_asked_only_where_it_is_silent(rule: str) -> No
     ended = [] if rule == "network-fallback" else [problem("exit", "1", value=1)]
     rows = [*on[:3], broken, *(ended or on[3:])]
     for told, asked in _TOLD:
-        found = one(run_of(rows, **told), rule)
+        found = alone(run_of(rows, **told), rule)
         assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked

@@ -8,7 +8,7 @@ import pytest
 
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import one
+from tests.findings.plants import alone
 from tests.recording.recorded import MS, header
 
 
@@ -40,7 +40,7 @@ def accumulated(folder: Path, micros: tuple[int, int], *, often: int = 0, late: 
 def test_a_rank_that_makes_more_backwards_for_an_update_has_more_work_and_no_slow_node(
     tmp_path: Path,
 ) -> None:
-    found = one(accumulated(tmp_path, (2, 3)), "straggler-rank")
+    found = alone(accumulated(tmp_path, (2, 3)), "straggler-rank")
     assert found.summary.endswith("For one update rank 1 makes 3 backwards, rank 0 2.")
     (advice,) = found.advice
     assert (advice.setting, advice.now) == ("micro-batches of rank 1", "3")
@@ -48,18 +48,18 @@ def test_a_rank_that_makes_more_backwards_for_an_update_has_more_work_and_no_slo
 
 
 def test_a_mean_of_backwards_is_written_as_all_numbers_are(tmp_path: Path) -> None:
-    found = one(accumulated(tmp_path, (2, 3), often=1), "straggler-rank")
+    found = alone(accumulated(tmp_path, (2, 3), often=1), "straggler-rank")
     assert found.summary.endswith("For one update rank 1 makes 3.10 backwards, rank 0 2.10.")
 
 
 def test_a_rank_that_makes_as_many_backwards_is_looked_for_on_its_node(tmp_path: Path) -> None:
-    found = one(accumulated(tmp_path, (2, 2), late=15), "straggler-rank")
+    found = alone(accumulated(tmp_path, (2, 2), late=15), "straggler-rank")
     assert "backwards" not in found.summary
     assert found.advice[0].setting.startswith("the node of rank 1")
 
 
 def test_more_backwards_that_explain_little_of_the_delay_are_not_blamed(tmp_path: Path) -> None:
-    found = one(accumulated(tmp_path, (2, 3), late=60), "straggler-rank")
+    found = alone(accumulated(tmp_path, (2, 3), late=60), "straggler-rank")
     assert "backwards" not in found.summary
     assert found.advice[0].setting.startswith("the node of rank 1")
 

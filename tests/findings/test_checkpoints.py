@@ -10,9 +10,11 @@ from dsprof.run import Run
 from tests.findings.plants import (
     WELL,
     Row,
+    alone,
     metric,
     one,
     phase,
+    quiet,
     rules,
     run_of,
     silent,
@@ -45,7 +47,7 @@ def test_of_a_single_save_none_is_called_the_longest() -> None:
         metric("checkpoint_begin", 10, None, text="global_step10", at=at(10)),
         metric("checkpoint_ready", 10, None, text="global_step10", at=at(15)),
     ]
-    found = one(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+    found = alone(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
     assert found.summary.startswith("1 save took 5.00 s in 20 steps: as if each step took 250 ms")
 
 
@@ -66,7 +68,7 @@ def saving_by_the_clock(every: int, took: float, count: int = 40) -> list[Row]:
 def test_what_a_clock_counts_of_saves_is_not_added_to_the_step_again() -> None:
     run = run_of(saving_by_the_clock(every=10, took=10.0))
     assert run.steps["seconds_from"].dropna().eq("clock").all()
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(1.0)  # four saves in 40 steps
     assert found.share == pytest.approx(0.5, rel=0.01)  # they take as long as the 40 steps
 
@@ -74,7 +76,7 @@ def test_what_a_clock_counts_of_saves_is_not_added_to_the_step_again() -> None:
 def test_a_clock_that_leaves_a_save_out_of_the_step_has_nothing_taken_off() -> None:
     """The one save is behind the last line that ends a step."""
     run = run_of(saving_by_the_clock(every=40, took=10.0))
-    assert one(run, "checkpoint-stall").share == pytest.approx(0.25 / 1.25)
+    assert alone(run, "checkpoint-stall").share == pytest.approx(0.25 / 1.25)
 
 
 def test_short_saves_are_no_finding() -> None:
@@ -82,7 +84,7 @@ def test_short_saves_are_no_finding() -> None:
         metric("checkpoint_begin", 10, None, text="t", at=at(10)),
         metric("checkpoint_ready", 10, None, text="t", at=at(10.5)),
     ]
-    assert silent(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+    assert quiet(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
 
 
 @pytest.mark.parametrize("begins", [41, 5001])
@@ -92,13 +94,13 @@ def test_steps_that_no_launch_shows_are_not_counted_against_its_saves(begins: in
         whose = {"segment": launch}
         rows += [metric("step_seconds", s, 1.0, **whose) for s in range(first, first + 40)]
         rows.append(phase("save_checkpoint", first + 20, 10.0) | whose)
-    found = one(run_of(rows, world_size=2), "checkpoint-stall")
+    found = alone(run_of(rows, world_size=2), "checkpoint-stall")
     assert "2 saves took 20.0 s in 80 steps" in found.summary
 
 
 def test_a_timer_of_saving_is_believed_before_time_stamps() -> None:
     rows = [*steps(20, WELL), phase("save_checkpoint", 20, 10.0)]
-    assert one(run_of(rows, world_size=2), "checkpoint-stall").seconds_per_step == (
+    assert alone(run_of(rows, world_size=2), "checkpoint-stall").seconds_per_step == (
         pytest.approx(0.5)
     )
 
@@ -129,7 +131,7 @@ def test_ranks_that_write_unequally_long_save_as_long_as_the_longest_and_no_long
         rows += [phase("barrier_in_checkpoint", step, 1.0, 1)] if saves else []
         rows.append(metric("step_seconds", step, 1.0 + 2.0 * saves))
     run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
     assert found.share == pytest.approx(8 / 48, rel=0.03)
 
@@ -171,6 +173,6 @@ def test_what_fairseq_writes_between_two_updates_that_it_prints_is_told() -> Non
     )
     lines = [update.format(minute, 100 * minute) for minute in range(1, 9)]
     run = run_of_text(*(f"{line}\n" for line in [*lines[:2], saved, *lines[2:]]))
-    found = one(run, "checkpoint-stall")
+    found = alone(run, "checkpoint-stall")
     assert found.title == "Saving checkpoints takes 5.0 % of the training time"
     assert "save: 24.0 s" in found.evidence[0].text

@@ -25,9 +25,9 @@ from tests.findings.plants import (
     metric,
     one,
     phase,
+    quiet,
     rules,
     run_of,
-    silent,
     steps,
     why,
 )
@@ -425,7 +425,7 @@ def uneven(
 def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Path) -> None:
     """In each step one rank computes 40 ms longer: the mean rank waits 20 beside 5 of transfer."""
     run = uneven(tmp_path, 40)
-    assert silent(run, "straggler-rank")
+    assert quiet(run, "straggler-rank")
     found = alone(run, "communication-bound")
     assert found.title == (
         "25 % of a step is communication between ranks, at least 80 % of it because they take "
@@ -594,8 +594,8 @@ def test_an_engine_whose_last_backward_alone_reduces_is_not_said_to_reduce_too_o
 
 def test_little_communication_is_no_finding() -> None:
     run = run_of(steps(40, WELL), world_size=5, zero_stage=1)
-    assert silent(run, "communication-bound")
-    assert silent(run, "no-overlap")
+    assert quiet(run, "communication-bound")
+    assert quiet(run, "no-overlap")
 
 
 def test_a_log_without_timers_is_not_judged() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Unit, Writer
 from dsprof.run import Run, load
-from tests.findings.plants import one, run_of, why
+from tests.findings.plants import alone, one, run_of, why
 from tests.recording.recorded import CLASSES, MS, header
 
 FORWARD, BACKWARD = 30, 60
@@ -168,7 +168,7 @@ def test_threads_of_the_ranks_themselves_that_are_more_than_cpus_are_advised_aga
     tmp_path: Path, threads: int, cores: int, expected: tuple[str, str] | None
 ) -> None:
     told = {"cpu_threads": threads, "cpu_cores": cores, "local_ranks": 2}
-    found = one(contended(tmp_path, 0.3, 0.3, told=told), "cpu-contention")
+    found = alone(contended(tmp_path, 0.3, 0.3, told=told), "cpu-contention")
     fewer = [(now, to) for setting, now, to, _ in found.advice if setting == "OMP_NUM_THREADS"]
     assert fewer == ([expected] if expected else [])
 
@@ -191,7 +191,7 @@ def test_a_rank_that_is_late_because_it_waits_for_a_cpu_is_told_so_once(tmp_path
 def test_a_rank_that_is_late_for_another_reason_is_not_said_to_wait_for_a_cpu(
     tmp_path: Path,
 ) -> None:
-    found = one(contended(tmp_path, 0.11, 0.13, late=(0, 50)), "straggler-rank")
+    found = alone(contended(tmp_path, 0.11, 0.13, late=(0, 50)), "straggler-rank")
     assert "CPU" not in found.title
     assert found.advice[0].setting == "the node of rank 1 (worker-1)"
 
@@ -207,7 +207,7 @@ def test_a_count_that_begins_anew_is_not_taken_for_time_that_went_back(tmp_path:
             writer.metric(waited, 0.04 * (step - 1), unit=Unit.SECONDS, at_ns=at + 100 * MS)
             writer.flush()
         writer.close()
-    found = one(load(tmp_path), "cpu-contention")
+    found = alone(load(tmp_path), "cpu-contention")
     assert found.share == pytest.approx(0.4, rel=0.1)
 
 

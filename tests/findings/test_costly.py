@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import alone, one
+from tests.findings.plants import alone
 from tests.loaded import run_of_text
 
 _LOSSES = "".join(
@@ -84,7 +84,7 @@ def test_where_mmengine_sleeps_at_the_end_of_a_loader_more_workers_are_not_advis
         for step in range(10, 50, 10)
     ]
     warning = next(said for title, said in _WARNINGS.items() if "sleeps" in title)
-    found = one(run_of_text(*lines, warning + "\n"), "data-bound")
+    found = alone(run_of_text(*lines, warning + "\n"), "data-bound")
     assert found.advice[0].to == "mmengine's InfiniteSampler"
     assert "num_workers" not in str(found.advice)
-    assert "num_workers" in str(one(run_of_text(*lines), "data-bound").advice)
+    assert "num_workers" in str(alone(run_of_text(*lines), "data-bound").advice)

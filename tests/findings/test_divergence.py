@@ -7,7 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run
-from tests.findings.plants import metric, one, quiet, run_of, silent, why
+from tests.findings.plants import alone, metric, one, quiet, run_of, silent, why
 
 RULE = "loss-diverged"
 
@@ -37,7 +37,7 @@ def test_a_loss_that_jumps_and_stays_is_told_with_its_step_and_proof() -> None:
 def test_a_loss_that_climbs_slowly_is_told_where_it_left_its_level() -> None:
     losses = falling(600)
     losses[300:] += np.linspace(0.0, 5.0, 300)
-    found = one(printed(losses), RULE)
+    found = alone(printed(losses), RULE)
     assert found.steps is not None
     assert 340 <= found.steps[0] <= 420
 
@@ -45,9 +45,9 @@ def test_a_loss_that_climbs_slowly_is_told_where_it_left_its_level() -> None:
 def test_a_loss_that_rises_to_less_than_its_epochs_mean_so_far_was_as_high_before() -> None:
     losses = [3.2, 3.7, 3.9, 2.0, 4.2, 10.1, 10.0, 12.4, 8.1, 13.5]
     rows = [metric("loss", step, loss) for step, loss in enumerate(losses, 1)]
-    assert one(run_of([*rows, metric("epoch_loss", 4, 3.1)]), RULE)
-    assert silent(run_of([*rows, metric("epoch_loss", 4, 36.9)]), RULE)
-    assert one(run_of([*rows, metric("epoch_loss", 9, 36.9)]), RULE), "as high only since it rose"
+    assert alone(run_of([*rows, metric("epoch_loss", 4, 3.1)]), RULE)
+    assert quiet(run_of([*rows, metric("epoch_loss", 4, 36.9)]), RULE)
+    assert alone(run_of([*rows, metric("epoch_loss", 9, 36.9)]), RULE), "as high only since it rose"
 
 
 def test_a_loss_that_falls_back_to_where_it_began_diverged_though_the_first_mean_is_as_high() -> (
@@ -55,7 +55,7 @@ def test_a_loss_that_falls_back_to_where_it_began_diverged_though_the_first_mean
 ):
     losses = [7.0, 6.0, 5.0, 4.0, 3.0, *[2.0] * 60, *[6.9] * 12]
     rows = [metric("loss", step, loss) for step, loss in enumerate(losses, 1)]
-    assert one(run_of([*rows, metric("epoch_loss", 1, 7.0)]), RULE)
+    assert alone(run_of([*rows, metric("epoch_loss", 1, 7.0)]), RULE)
 
 
 def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
@@ -67,7 +67,7 @@ def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
 
 
 def test_the_loss_that_is_told_of_a_step_is_the_one_that_its_line_has() -> None:
-    found = one(printed([12.5, 12.4, 41.5, 39.0, 38.0, 45.0]), RULE)
+    found = alone(printed([12.5, 12.4, 41.5, 39.0, 38.0, 45.0]), RULE)
     assert "to 41.5 at step 3" in found.title
     assert found.evidence[1].text == "step 3: loss 41.5"
 
@@ -75,7 +75,7 @@ def test_the_loss_that_is_told_of_a_step_is_the_one_that_its_line_has() -> None:
 def test_a_spike_that_comes_back_is_none() -> None:
     losses = falling(300)
     losses[200:220] = 9.0
-    assert silent(printed(losses), RULE)
+    assert quiet(printed(losses), RULE)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -92,7 +92,7 @@ def test_what_has_no_scale_is_not_judged() -> None:
 def test_a_launch_that_begins_anew_has_not_diverged() -> None:
     rows = [metric("loss", step, 2.0) for step in range(1, 60)]
     rows += [metric("loss", step, 9.0, segment=1) for step in range(1, 60)]
-    assert silent(run_of(rows), RULE)
+    assert quiet(run_of(rows), RULE)
 
 
 def test_the_losses_of_two_engines_are_not_one_that_rises() -> None:
@@ -136,4 +136,4 @@ def test_two_like_losses_at_the_start_are_chance_where_neighbours_differ_by_as_m
     noisy = np.random.default_rng(1).lognormal(-4.0, 1.5, 60)
     noisy[:2] = 0.0017, 0.0018
     noisy[-9:] = np.linspace(0.004, 0.03, 9)
-    assert silent(printed(noisy), RULE)
+    assert quiet(printed(noisy), RULE)

@@ -19,6 +19,7 @@ from tests.findings.plants import (
     metric,
     one,
     phase,
+    quiet,
     rules,
     run_of,
     silent,
@@ -84,7 +85,7 @@ def test_what_a_bar_shows_of_saves_is_told_apart_from_evaluations(evaluates: int
 
 
 def test_short_evaluations_are_no_finding() -> None:
-    assert silent(beside_a_bar(2), RULE)
+    assert quiet(beside_a_bar(2), RULE)
 
 
 def test_evaluations_that_are_said_to_take_longer_than_passed_prove_nothing() -> None:
@@ -145,7 +146,7 @@ def test_what_is_beyond_an_evaluation_still_sticks_out() -> None:
 def test_steps_that_stick_out_for_a_recorded_evaluation_are_no_spikes() -> None:
     run = recorded(0.5, 1.5, every=10, count=60)
     assert alone(run, RULE).severity is Severity.CRITICAL
-    assert silent(run, "step-spikes")
+    assert quiet(run, "step-spikes")
 
 
 @pytest.mark.parametrize(
@@ -241,8 +242,8 @@ def test_evaluations_without_a_duration_take_what_steps_around_them_are_further_
 
 
 def test_steps_that_hold_evaluations_stick_out_by_nothing_else() -> None:
-    assert silent(stamped({10: 9.0, 20: 9.0, 30: 12.0}, "eval_loss", 1.5), "step-spikes")
-    found = one(stamped({20: 3.5}, "eval_loss", 1.5), "step-spikes")
+    assert quiet(stamped({10: 9.0, 20: 9.0, 30: 12.0}, "eval_loss", 1.5), "step-spikes")
+    found = alone(stamped({20: 3.5}, "eval_loss", 1.5), "step-spikes")
     assert found.title.endswith(": most of it is evaluation")
     assert found.advice[0].setting == "steps between evaluations"
 
@@ -329,7 +330,7 @@ def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_une
     )  # two of nine: the first warms up
     assert found.phase == "evaluation"
     assert found.seconds_per_step == pytest.approx(5 / 9)
-    assert silent(run, "unaccounted-time")
+    assert quiet(run, "unaccounted-time")
 
 
 @pytest.mark.parametrize(("compiling", "confidence"), [(5, "low"), (3, "high")])
@@ -410,7 +411,7 @@ def test_what_ranks_gather_within_an_evaluation_is_of_the_evaluation(tmp_path: P
     assert found.seconds_per_step == pytest.approx(6 * 0.4 / 59)  # the first step warms up
     assert "30.5 ms of it in collectives" in found.summary
     for rule in ("small-messages", "communication-bound", "step-spikes"):
-        assert silent(run, rule)
+        assert quiet(run, rule)
 
 
 def test_what_ranks_gather_in_forwards_of_each_step_is_communication(tmp_path: Path) -> None:
@@ -446,4 +447,4 @@ def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer()
     found = alone(recorded(0.5, 2.0), "unaccounted-time")
     assert found.title == "25 % of a step is explained by no timer"
     assert found.seconds_per_step == pytest.approx(0.5)
-    assert silent(recorded(0.01, 1.01), RULE)
+    assert quiet(recorded(0.01, 1.01), RULE)

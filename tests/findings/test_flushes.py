@@ -7,7 +7,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.run import Run
-from tests.findings.plants import memory, metric, one, run_of
+from tests.findings.plants import alone, memory, metric, one, run_of
 
 LONG, USUAL = 1.8, 1.0
 
@@ -46,23 +46,23 @@ def test_flushes_in_windows_of_many_steps_hide_what_they_cost() -> None:
 
 
 def test_flushes_of_which_most_are_in_no_timed_step_are_not_said_to_cost_nothing() -> None:
-    found = one(run(flushing={12, 70, 71}, longer=set()), "allocator-thrash")
+    found = alone(run(flushing={12, 70, 71}, longer=set()), "allocator-thrash")
     assert "is not in the log" in found.summary
 
 
 def test_four_steps_that_flush_and_of_which_one_is_not_longer_prove_no_price() -> None:
-    found = one(run(flushing={10, 20, 30, 40}, longer={10, 20, 30}), "allocator-thrash")
+    found = alone(run(flushing={10, 20, 30, 40}, longer={10, 20, 30}), "allocator-thrash")
     assert found.seconds_per_step is None
 
 
 def test_where_every_step_flushes_nothing_tells_what_that_costs() -> None:
-    found = one(run(flushing=set(range(1, 61)), longer=set(range(1, 61))), "allocator-thrash")
+    found = alone(run(flushing=set(range(1, 61)), longer=set(range(1, 61))), "allocator-thrash")
     assert found.seconds_per_step is None
 
 
 def test_steps_that_stick_out_because_they_flush_are_told_so() -> None:
     some = {9, 17, 24, 38, 45, 52}
-    found = one(run(flushing=some, longer=some), "step-spikes")
+    found = alone(run(flushing=some, longer=some), "step-spikes")
     assert "In 6 of these 6 the allocator flushed its cache, in 0 of the other 53" in found.summary
     assert "PYTORCH_CUDA_ALLOC_CONF" in [advice.setting for advice in found.advice]
 
@@ -78,11 +78,11 @@ def test_a_slowdown_that_comes_with_flushes_is_no_matter_of_clocks() -> None:
 
 def test_flushes_in_few_of_the_slow_steps_do_not_explain_them() -> None:
     later = set(range(31, 61))
-    found = one(run(flushing={32, 40, 51}, longer=later), "slowdown")
+    found = alone(run(flushing={32, 40, 51}, longer=later), "slowdown")
     assert "allocator" not in found.summary
     assert "nvidia-smi" in found.advice[0].to
 
 
 def test_flushes_that_come_as_often_elsewhere_do_not_explain_a_slowdown() -> None:
-    found = one(run(flushing=set(range(1, 61)), longer=set(range(31, 61))), "slowdown")
+    found = alone(run(flushing=set(range(1, 61)), longer=set(range(31, 61))), "slowdown")
     assert "allocator" not in found.summary

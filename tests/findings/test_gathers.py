@@ -10,6 +10,7 @@ from dsprof.events import Severity
 from dsprof.run import load
 from tests.findings.plants import (
     WELL,
+    alone,
     call,
     metric,
     one,
@@ -62,7 +63,7 @@ def test_a_size_that_holds_the_whole_model_is_not_advised_to_be_larger(
         ds_config='{"zero_optimization": {"stage": 3}}',
         parameters=parameters,
     )
-    found = one(run, "zero3-gather-stall")
+    found = alone(run, "zero3-gather-stall")
     assert [one.setting for one in found.advice] == [
         *(f"zero_optimization.{key}" for key in advised), "zero_optimization.stage"
     ]  # fmt: skip
@@ -73,7 +74,7 @@ def test_a_broken_prefetch_is_found_without_a_price() -> None:
         problem("prefetch-broken", f"Invalidate trace cache @ step {7 + n}", step=3 + n)
         for n in range(5)
     ]
-    found = one(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
+    found = alone(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step is None
     assert found.title == (
         "ZeRO-3 lost its trace of modules 5 times: it then prefetches no parameters"
@@ -94,7 +95,7 @@ def test_a_broken_prefetch_is_the_finding_where_gathering_takes_little() -> None
 def test_the_module_that_a_trace_broke_at_is_no_step_that_was_counted() -> None:
     losses = "".join(f"{{'loss': {n}.5, 'learning_rate': 1e-05, 'epoch': 0.0}}\n" for n in (3, 2))
     line = "Invalidate trace cache @ step 391: expected module 25, but got module 5"
-    found = one(run_of_text(losses, *[f"{line}\n"] * 5), "zero3-gather-stall")
+    found = alone(run_of_text(losses, *[f"{line}\n"] * 5), "zero3-gather-stall")
     assert found.evidence[0].text == line
 
 
@@ -177,7 +178,7 @@ def test_waiting_for_a_late_rank_is_taken_off_the_gathers_only_where_it_is_in_th
                 phase(meeting, step, 0.7 - late, rank),
                 call("all_gather_into_tensor", step, 1e8, 0.3, rank, value=0.3, raw=PATH),
             ]
-    found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
+    found = alone(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(stall)
 
 
@@ -202,7 +203,7 @@ def test_waiting_for_whichever_rank_comes_late_is_no_gathering() -> None:
                     raw=PATH,
                 ),
             ]
-    found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
+    found = alone(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(0.2)
 
 
@@ -214,8 +215,8 @@ def test_what_the_script_gathers_beside_all_phases_is_not_to_be_fetched_ahead() 
         rows.append(recorded(op, step, 4 << 20, 0.1, "forward"))
         rows += [recorded(op, step, 4 << 20, 0.1)] * 4
     run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=3)
-    assert one(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.1)
-    found = one(run, "communication-bound")
+    assert alone(run, "zero3-gather-stall").seconds_per_step == pytest.approx(0.1)
+    found = alone(run, "communication-bound")
     assert found.seconds_per_step == pytest.approx(0.4)
     assert "400 ms of it are calls that the script or its trainer makes" in found.summary
     assert found.phase == op

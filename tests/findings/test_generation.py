@@ -10,7 +10,7 @@ from dsprof import load
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run
-from tests.findings.plants import EXPOSED, one, rules, run_of, silent, steps, why
+from tests.findings.plants import EXPOSED, alone, one, quiet, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header
 
@@ -79,14 +79,14 @@ def test_a_turn_that_mostly_generates_is_told_so_first() -> None:
 
 def test_what_of_the_next_turn_is_waited_for_counts_where_it_is_generated_meanwhile() -> None:
     run = of_verl(80.0, ahead=40.0)
-    found = one(run, "generation-bound")
+    found = alone(run, "generation-bound")
     assert found.title == "65 % of a step is waiting for answers that are being generated"
     assert found.advice[0].setting == "GPUs that generate"
-    assert silent(of_verl(80.0, ahead=5.0), "generation-bound")
+    assert quiet(of_verl(80.0, ahead=5.0), "generation-bound")
 
 
 def test_generating_less_than_all_else_is_no_finding() -> None:
-    assert silent(of_verl(15.0), "generation-bound")
+    assert quiet(of_verl(15.0), "generation-bound")
 
 
 def test_a_job_that_generates_nothing_is_not_judged() -> None:
@@ -112,7 +112,7 @@ def test_training_with_a_little_generating_is_computing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_what_stage_3_gathers_for_each_token_is_told(stage: int, tmp_path: Path) -> None:
-    found = one(recorded(tmp_path, 400, stage, gather=100), "generation-bound")
+    found = alone(recorded(tmp_path, 400, stage, gather=100), "generation-bound")
     assert found.seconds_per_step == pytest.approx(0.3)
     assert "Beside it, 100 ms of calls between ranks." in found.summary
     gathered = found.advice[0].setting == "ds3_gather_for_generation (TRL)"
@@ -122,7 +122,7 @@ def test_what_stage_3_gathers_for_each_token_is_told(stage: int, tmp_path: Path)
 def test_where_a_job_generates_untimed_work_may_be_scoring(tmp_path: Path) -> None:
     scored = "Functions that score what was generated lie there."
     summaries = [
-        one(recorded(tmp_path / str(ms), ms, untimed=200), "unaccounted-time").summary
+        alone(recorded(tmp_path / str(ms), ms, untimed=200), "unaccounted-time").summary
         for ms in (50, 0)
     ]
     assert [scored in said for said in summaries] == [True, False]

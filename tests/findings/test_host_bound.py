@@ -9,7 +9,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, Row, one, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, alone, one, quiet, run_of, silent, steps, why
 from tests.recording.recorded import CLASSES, MS, header
 
 UUID = "GPU-5d1a"
@@ -79,18 +79,18 @@ def test_gpus_that_wait_for_launches_are_told_with_what_they_idle_at_least(tmp_p
 
 
 def test_what_a_gpu_idles_outside_of_its_phases_is_not_counted(tmp_path: Path) -> None:
-    found = one(record(tmp_path, data=25), "host-bound")
+    found = alone(record(tmp_path, data=25), "host-bound")
     assert found.seconds_per_step == pytest.approx(0.4 * 0.125 - 0.025)
     assert "only 20 % of a step is spent where none need run" in found.summary
 
 
 def test_a_gpu_need_not_run_anything_while_the_host_updates(tmp_path: Path) -> None:
-    found = one(record(tmp_path, offload_optimizer="cpu"), "host-bound")
+    found = alone(record(tmp_path, offload_optimizer="cpu"), "host-bound")
     assert found.seconds_per_step == pytest.approx(0.4 * 0.1 - 0.010)
 
 
 def test_gpus_that_are_busy_wait_for_nobody(tmp_path: Path) -> None:
-    assert silent(record(tmp_path, busy=95), "host-bound")
+    assert quiet(record(tmp_path, busy=95), "host-bound")
 
 
 def test_where_a_host_is_ahead_idle_gpus_wait_elsewhere(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_without_samples_it_is_a_note_that_the_gpu_may_idle(
 
 def test_samples_of_other_steps_count_for_nothing(tmp_path: Path) -> None:
     run = record(tmp_path, behind=8, step_of_samples=1)  # the warm-up
-    assert silent(run, "host-bound")
+    assert quiet(run, "host-bound")
 
 
 def test_samples_of_another_launch_count_for_nothing() -> None:
@@ -126,7 +126,7 @@ def test_samples_of_another_launch_count_for_nothing() -> None:
         rows = [sample | {"step": step, "value": busy} for step in range(1, 31 - 10 * launch)]
         return [row | {"segment": launch} for row in (*steps(30 - 10 * launch, WELL), *rows)]
 
-    assert silent(run_of([*sampled(0, 100.0), *sampled(1, 0.0)], phases_on="gpu"), "host-bound")
+    assert quiet(run_of([*sampled(0, 100.0), *sampled(1, 0.0)], phases_on="gpu"), "host-bound")
 
 
 @pytest.mark.parametrize(("waits", "told"), [(1.0, True), (20.0, False)])
@@ -135,7 +135,7 @@ def test_a_host_that_has_waited_for_the_gpu_cannot_be_ahead_of_it_at_once(
 ) -> None:
     """DeepSpeed's throughput timer waits where a forward begins."""
     run = record(tmp_path, busy=None, waits=waits)
-    assert silent(run, "host-bound") is not told
+    assert quiet(run, "host-bound") is not told
 
 
 def test_few_forwards_prove_nothing(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from dsprof.events import Severity
 from dsprof.run import Run
 from tests.findings.plants import (
     WELL,
+    alone,
     call,
     config,
     memory,
     one,
+    quiet,
     run_of,
     silent,
     steps,
@@ -37,7 +39,7 @@ def test_diagnostics_that_are_on_are_named(json: str, severity: Severity) -> Non
 
 def test_what_a_diagnostic_does_is_said_once() -> None:
     json = '{"memory_breakdown": true, "wall_clock_breakdown": true}'
-    found = one(run_of(steps(40, WELL), ds_config=json, world_size=2), "host-sync")
+    found = alone(run_of(steps(40, WELL), ds_config=json, world_size=2), "host-sync")
     assert len(found.advice) == 2
     assert not [advice.why for advice in found.advice if advice.why in found.summary]
     assert "what that costs is not in the log" in found.summary
@@ -45,11 +47,11 @@ def test_what_a_diagnostic_does_is_said_once() -> None:
 
 def test_on_a_cpu_nothing_waits_for_a_gpu() -> None:
     json = '{"comms_logger": {"enabled": true}, "wall_clock_breakdown": true}'
-    assert silent(run_of(steps(40, WELL), ds_config=json, accelerator="cpu"), "host-sync")
+    assert quiet(run_of(steps(40, WELL), ds_config=json, accelerator="cpu"), "host-sync")
     built = "deepspeed.ops.comm.deepspeed_shm_comm_op"
-    assert silent(run_of(steps(40, WELL), ds_config=json, op_built=built), "host-sync")
+    assert quiet(run_of(steps(40, WELL), ds_config=json, op_built=built), "host-sync")
     both = '{"comms_logger": {"enabled": true}, "memory_breakdown": true}'
-    found = one(run_of(steps(40, WELL), ds_config=both, accelerator="cpu"), "host-sync")
+    found = alone(run_of(steps(40, WELL), ds_config=both, accelerator="cpu"), "host-sync")
     assert [advice.setting for advice in found.advice] == ["memory_breakdown"]
     assert "GPU" not in found.summary
 
@@ -76,11 +78,11 @@ def test_a_recording_says_what_was_on_even_by_default(
 
 def test_what_the_engine_did_counts_more_than_its_json() -> None:
     run = run_of(steps(40, WELL), ds_config='{"memory_breakdown": true}', memory_breakdown=0.0)
-    assert silent(run, "host-sync")
+    assert quiet(run, "host-sync")
 
 
 def test_words_of_a_log_are_no_such_numbers() -> None:
-    assert silent(run_of(steps(40, WELL), ds_config="{}", memory_breakdown="False"), "host-sync")
+    assert quiet(run_of(steps(40, WELL), ds_config="{}", memory_breakdown="False"), "host-sync")
 
 
 def idling(seconds: float, phases_on: str = "gpu", waits: float = 0.0) -> Run:
@@ -103,24 +105,24 @@ def test_a_device_that_idles_while_the_host_waits_has_its_price() -> None:
 
 
 def test_a_device_that_hardly_idles_has_no_finding_nor_has_a_host() -> None:
-    assert silent(idling(0.01), "host-sync")
-    assert silent(idling(0.2, phases_on="host"), "host-sync")
+    assert quiet(idling(0.01), "host-sync")
+    assert quiet(idling(0.2, phases_on="host"), "host-sync")
 
 
 def test_logged_calls_give_the_communication_logger_away() -> None:
     rows = [call("all_reduce", 3, 1e6, 0.01, pattern="deepspeed_comms.op")]
-    found = one(run_of(steps(40, WELL) + rows, world_size=2), "host-sync")
+    found = alone(run_of(steps(40, WELL) + rows, world_size=2), "host-sync")
     assert "comms_logger.enabled" in found.title
 
 
 def test_memory_lines_of_the_engine_give_memory_breakdown_away() -> None:
     rows = [memory("allocated", 3, bytes=1e9, text="Engine before backward")]
-    assert "memory_breakdown" in one(run_of(steps(40, WELL) + rows), "host-sync").title
+    assert "memory_breakdown" in alone(run_of(steps(40, WELL) + rows), "host-sync").title
 
 
 def test_a_configuration_without_diagnostics_is_no_finding() -> None:
     run = run_of(steps(40, WELL), ds_config='{"train_batch_size": 8}', world_size=2)
-    assert silent(run, "host-sync")
+    assert quiet(run, "host-sync")
 
 
 def test_an_unknown_configuration_is_not_judged() -> None:

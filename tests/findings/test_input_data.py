@@ -12,10 +12,12 @@ from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
+    alone,
     config,
     metric,
     one,
     phase,
+    quiet,
     run_of,
     silent,
     steps,
@@ -33,7 +35,7 @@ def test_as_many_workers_as_there_are_already_are_not_advised(
 ) -> None:
     told = [config("data_workers", workers)] if workers else []
     run = run_of([*told, *steps(30, {"batch_input": 0.3, "forward": 0.3, "backward": 0.4})])
-    advice = one(run, "data-bound").advice[0]
+    advice = alone(run, "data-bound").advice[0]
     assert (advice.setting, advice.now, advice.to) == ("DataLoader(num_workers=...)", now, to)
 
 
@@ -64,7 +66,7 @@ def test_where_each_step_makes_an_iterator_of_a_loader_one_for_many_is_advised(
     rows = [config("data_workers", 2)]
     rows += steps(30, {"batch_input": 0.3, "forward": 0.3, "backward": 0.4})
     rows += [metric("data_iterators", step, 1) for step in range(1, 31, every)]
-    advice = one(run_of(rows), "data-bound").advice[0]
+    advice = alone(run_of(rows), "data-bound").advice[0]
     assert (advice.setting == "iterators of the data loader") == anew
     assert (advice.now == "made in 29 of 29 steps") == anew
 
@@ -80,7 +82,7 @@ def test_where_each_step_makes_an_iterator_of_a_loader_one_for_many_is_advised(
 )
 def test_waiting_for_input_that_is_over_is_said_to_be(waits: range, said: str) -> None:
     rows = [row for step in range(1, 61) for row in _loading(step, 0.6 * (step in waits))]
-    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
+    found = alone(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
     assert ("hardly any later" in found.title) == bool(said)
     assert found.title.endswith(said)
 
@@ -92,7 +94,7 @@ def test_waiting_for_input_that_is_over_is_said_to_be(waits: range, said: str) -
 def test_the_usual_loading_of_many_later_steps_is_hardly_any(usual: float, said: str) -> None:
     """The first epoch waits 0.9 s in each of 20 steps, the later ones a thirtieth or a ninth."""
     rows = [row for step in range(1, 71) for row in _loading(step, 0.9 if step < 21 else usual)]
-    found = one(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
+    found = alone(run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows]), "data-bound")
     assert found.title.endswith(f" % of a step is waiting for input data{said}")
 
 
@@ -101,7 +103,7 @@ def test_a_slow_batch_proves_waiting_of_which_the_last_step_has_none(every: int)
     """The first batch of an epoch takes 3 s, or every batch 0.3 s."""
     took = {step: 1e-3 if step % every else 0.3 * every for step in range(1, 66)}
     rows = [row for step, seconds in took.items() for row in _loading(step, seconds)]
-    proofs = [proof.text for proof in one(run_of(rows), "data-bound").evidence]
+    proofs = [proof.text for proof in alone(run_of(rows), "data-bound").evidence]
     longest = [proof for proof in proofs if proof.endswith("data: 3.00 s, the longest")]
     assert len(longest) == (every == 10)
 
@@ -120,8 +122,8 @@ def test_input_that_is_always_there_is_no_finding_beside_steps_that_stick_out(
         at += took
     writer.close()
     run = load(tmp_path)
-    assert one(run, "step-spikes")
-    assert silent(run, "data-bound")
+    assert alone(run, "step-spikes")
+    assert quiet(run, "data-bound")
 
 
 def _loading(step: int, seconds: float) -> list[Row]:
@@ -133,8 +135,8 @@ def _loading(step: int, seconds: float) -> list[Row]:
 def test_a_job_without_a_gpu_is_not_advised_on_copies_to_one() -> None:
     rows = steps(40, {**WELL, "data": 0.4}, seconds=1.4)
     pinned = "DataLoader(pin_memory=...)"
-    on_gpu = one(run_of(rows), "data-bound")
-    on_cpu = one(run_of(rows, accelerator="cpu"), "data-bound")
+    on_gpu = alone(run_of(rows), "data-bound")
+    on_cpu = alone(run_of(rows, accelerator="cpu"), "data-bound")
     assert pinned in [advice.setting for advice in on_gpu.advice]
     assert pinned not in [advice.setting for advice in on_cpu.advice]
     assert "GPU" not in on_cpu.summary
@@ -178,5 +180,5 @@ def test_a_rank_that_loads_longest_in_each_step_is_named_alone(tmp_path: Path) -
 
 def test_ranks_of_other_groups_are_not_said_to_wait_for_each_others_input(tmp_path: Path) -> None:
     run = loading(tmp_path, lambda rank, step: 40 * (step % 2 == rank), "dp ranks 0")
-    assert one(run, "data-bound").seconds_per_step == pytest.approx(0.02, rel=0.1)
-    assert one(run, "communication-bound").seconds_per_step == pytest.approx(0.025, rel=0.1)
+    assert alone(run, "data-bound").seconds_per_step == pytest.approx(0.02, rel=0.1)
+    assert alone(run, "communication-bound").seconds_per_step == pytest.approx(0.025, rel=0.1)

@@ -8,7 +8,7 @@ import pytest
 
 from dsprof.page.ranks import rank_section
 from dsprof.run import Run
-from tests.findings.plants import Row, one, phase, rules, run_of, steps
+from tests.findings.plants import Row, alone, phase, rules, run_of, steps
 from tests.text.said import shown
 
 LATE = 0.25  # of a step of 1 s
@@ -68,7 +68,7 @@ def test_ranks_that_take_turns_are_not_late_in_a_part(who: Callable[[int], int])
 
 
 def test_a_rank_that_is_late_in_all_steps_is_not_said_to_be_so_in_a_part() -> None:
-    assert one(changing(lambda _: 1), "straggler-rank").title == (
+    assert alone(changing(lambda _: 1), "straggler-rank").title == (
         "The others wait for rank 1, 25 % of each step"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from dsprof import load
 from dsprof.recording import Writer
 from dsprof.run import Run
-from tests.findings.plants import one
+from tests.findings.plants import alone, one
 from tests.recording.recorded import MS, header
 
 FORWARD, UPDATE, EVERY = 18, 2, 8
@@ -80,13 +80,13 @@ def test_where_ranks_meet_now_and_then_they_wait_there_for_what_one_is_late_by_i
 def test_ranks_that_meet_in_each_step_or_hardly_ever_are_not_said_to_meet_now_and_then(
     every: int, tmp_path: Path
 ) -> None:
-    found = one(local_sgd(tmp_path, 5, every), "straggler-rank")
+    found = alone(local_sgd(tmp_path, 5, every), "straggler-rank")
     assert found.title.startswith("The others wait for rank 1 on worker-1, ")
 
 
 def test_of_many_steps_those_that_lead_to_one_meeting_are_compared_together(tmp_path: Path) -> None:
     run = local_sgd(tmp_path, 5, steps=4200)
-    found = one(run, "straggler-rank")
+    found = alone(run, "straggler-rank")
     assert found.title.startswith("Every 8 steps, where ranks meet, the others wait for rank 1 ")
     assert found.seconds_per_step == pytest.approx(0.005, rel=0.02)
 
@@ -94,14 +94,14 @@ def test_of_many_steps_those_that_lead_to_one_meeting_are_compared_together(tmp_
 def test_of_a_recording_that_begins_amid_two_meetings_the_first_one_tells_nothing(
     tmp_path: Path,
 ) -> None:
-    found = one(local_sgd(tmp_path, 5, first=14), "straggler-rank")
+    found = alone(local_sgd(tmp_path, 5, first=14), "straggler-rank")
     assert found.seconds_per_step == pytest.approx(0.005)
     assert "It is the last of 3 ranks in 100 % of 18 steps in which ranks meet" in found.summary
     assert found.steps == (17, 160)
 
 
 def test_where_ranks_met_a_few_times_only_all_steps_are_compared(tmp_path: Path) -> None:
-    found = one(local_sgd(tmp_path, 5, steps=40), "straggler-rank")
+    found = alone(local_sgd(tmp_path, 5, steps=40), "straggler-rank")
     assert found.title.startswith("Every 8 steps, where ranks meet, the others wait for rank 1 ")
     assert "It is the last of 3 ranks in 100 % of 39 steps and arrives 5.00 ms" in found.summary
 

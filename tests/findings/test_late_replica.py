@@ -10,7 +10,7 @@ from dsprof.live.tables import ranks_of
 from dsprof.page.ranks import rank_section
 from dsprof.run import Run
 from tests.findings.pipelines import FORWARD, UPDATE, pipeline
-from tests.findings.plants import one, rules
+from tests.findings.plants import alone, one, rules
 
 STAGES, EACH, MICRO_BATCHES = 2, 2, 4
 PLANTED = 8  # ms longer, in each forward
@@ -163,10 +163,10 @@ def test_the_waiting_for_a_late_rank_is_told_once() -> None:
     """The bubble is as long as where no rank is late, and only that."""
     usual = planted(micro_batches=2)
     run = planted(1, micro_batches=2)
-    bubbles = [one(each, "pipeline-bubble").seconds_per_step for each in (usual, run)]
+    bubbles = [alone(each, "pipeline-bubble").seconds_per_step for each in (usual, run)]
     assert bubbles == pytest.approx([0.012, 0.012], rel=0.02)
     assert "of the waiting are for rank 1: they are not counted here" in (
-        one(run, "pipeline-bubble").summary
+        alone(run, "pipeline-bubble").summary
     )
 
 
@@ -190,7 +190,7 @@ def test_steps_are_longer_for_a_rank_that_is_late_only_in_them(
     rule: str, pause: float, every: int, since: int, late: str
 ) -> None:
     run = pipeline((0, 0, 0, pause), every=every, since=since, each=EACH)
-    found = one(run, rule)
+    found = alone(run, rule)
     assert late in found.title
     assert found.ranks == (3,)
     assert "rank 3 is the last of the 2 of its stage: it comes" in found.summary

@@ -6,7 +6,18 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, Row, config, metric, one, problem, rules, run_of, steps
+from tests.findings.plants import (
+    WELL,
+    Row,
+    alone,
+    config,
+    metric,
+    one,
+    problem,
+    rules,
+    run_of,
+    steps,
+)
 
 SLOW = WELL | {"backward_allreduce": 0.56}
 
@@ -38,13 +49,13 @@ def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
 def test_a_timer_of_no_class_of_its_own_is_named_where_it_is_what_grew() -> None:
     slow = WELL | {"synchronize": 0.5}
     run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, slow, 1.5)))
-    assert "Of what was added, 100 % is synchronize." in one(run, "slowdown").summary
+    assert "Of what was added, 100 % is synchronize." in alone(run, "slowdown").summary
 
 
 def test_a_class_that_only_one_launch_times_has_not_grown() -> None:
     more = SLOW | {"data": 0.2}
     run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, more, 1.7)))
-    assert "Of what was added" not in one(run, "slowdown").summary
+    assert "Of what was added" not in alone(run, "slowdown").summary
 
 
 @pytest.mark.parametrize(
@@ -91,4 +102,4 @@ def test_who_did_not_come_is_sought_among_the_ranks_of_the_launch_that_hung() ->
     hung = launched(1, last, samples=0)
     run = run_of([*steps(9, WELL), *hung], world_size=8)
     assert run.config["world_size"] == 8
-    assert one(run, "hang").ranks == (1,)
+    assert alone(run, "hang").ranks == (1,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.run import load
-from tests.findings.plants import metric, one, run_of, silent
+from tests.findings.plants import alone, metric, one, quiet, run_of
 from tests.loaded import run_of_text
 
 
@@ -17,11 +17,11 @@ def test_a_loss_of_exactly_0_is_that_of_samples_without_labels_where_the_log_say
     before: str,
 ) -> None:
     warned = "WARNING: tokenization mismatch: 100 vs. 101. (ignored)\n" * 3
-    found = one(
+    found = alone(
         run_of_text(before, warned, "{'loss': 0.0, 'grad_norm': 0.0, 'epoch': 0.2}\n"), "nan-loss"
     )
     assert found.title.endswith(": 3 samples lost all labels")
-    assert silent(run_of_text(warned, "{'loss': 2.5, 'epoch': 0.2}\n"), "nan-loss")
+    assert quiet(run_of_text(warned, "{'loss': 2.5, 'epoch': 0.2}\n"), "nan-loss")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_where_losses_are_as_usual_up_to_one_that_is_not_finite_its_batch_is_loo
     values = [2.0 * rises**n for n in range(20)] + [math.nan] * 9
     rows = [metric("loss", every * step, value) for step, value in enumerate(values, 1)]
     rows = [row | {"record": number} for number, row in enumerate(rows)]
-    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    settings = [advice.setting for advice in alone(run_of(rows), "nan-loss").advice]
     assert [one for one in settings if "batch" in one] == [named] * bool(named)
     assert "learning rate, warm-up" in settings
 
@@ -57,7 +57,7 @@ def test_learning_rates_that_move_no_weight_are_not_the_cause_of_what_is_not_fin
 ) -> None:
     rows = [metric("lr", step, rate) for step in (1, 2)]
     rows += [metric("loss", 1, 3.5), metric("grad_norm", 2, math.nan)]
-    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    settings = [advice.setting for advice in alone(run_of(rows), "nan-loss").advice]
     assert ("learning rate, warm-up" in settings) == advised
 
 
@@ -76,7 +76,7 @@ def test_a_loss_that_bars_alone_show_is_not_finite_in_the_last_of_them(lost: str
 
 
 def test_a_finite_loss_of_the_last_bar_is_none_of_these() -> None:
-    assert silent(run_of_text(bars("2.31", "2.29")), "nan-loss")
+    assert quiet(run_of_text(bars("2.31", "2.29")), "nan-loss")
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
@@ -84,4 +84,4 @@ def test_what_may_be_infinite_because_its_step_is_skipped_is_called_by_its_name(
     rows = [metric(name, step, 2.0) for step in range(1, 20)] + [metric(name, 20, math.inf)]
     rows = [row | {"record": number} for number, row in enumerate(rows)]
     called = {"loss": "loss", "grad_norm": "gradient norm"}[name]
-    assert f"An infinite {called} of fp16" in one(run_of(rows), "nan-loss").summary
+    assert f"An infinite {called} of fp16" in alone(run_of(rows), "nan-loss").summary

@@ -16,7 +16,6 @@ from tests.findings.plants import (
     problem,
     quiet,
     run_of,
-    silent,
     steps,
     why,
 )
@@ -70,7 +69,7 @@ def test_97_percent_is_critical() -> None:
 
 def test_a_half_empty_card_is_no_finding() -> None:
     run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=40 * GIB), CARD])
-    assert silent(run, "memory-pressure")
+    assert quiet(run, "memory-pressure")
 
 
 def test_a_card_of_unknown_size_is_not_judged() -> None:
@@ -117,17 +116,17 @@ def test_memory_that_grows_comes_before_a_step_that_takes_as_badly_longer() -> N
 
 @pytest.mark.parametrize("per_step", [0.0, 0.001 * GIB])
 def test_steady_memory_is_no_growth(per_step: float) -> None:
-    assert silent(run_of(steps(60, WELL) + growing(per_step)), "memory-growth")
+    assert quiet(run_of(steps(60, WELL) + growing(per_step)), "memory-growth")
 
 
 def test_memory_that_went_up_once_is_no_growth() -> None:
     rows = [memory("allocated", s, bytes=(10 if s < 30 else 20) * GIB) for s in range(1, 61)]
-    assert silent(run_of(steps(60, WELL) + rows), "memory-growth")
+    assert quiet(run_of(steps(60, WELL) + rows), "memory-growth")
 
 
 def test_alternating_moments_of_a_step_are_no_growth() -> None:
     rows = [memory("allocated", s, bytes=x * GIB) for s in range(1, 61) for x in (5, 20)]
-    assert silent(run_of(steps(60, WELL) + rows), "memory-growth")
+    assert quiet(run_of(steps(60, WELL) + rows), "memory-growth")
 
 
 def test_a_warning_of_growth_needs_20_steps_and_a_note_12() -> None:
@@ -167,7 +166,7 @@ def test_a_small_leak_that_never_stops_is_a_note() -> None:
     ],
 )
 def test_memory_that_settles_or_wavers_or_hardly_grows_is_no_note(mib: list[float]) -> None:
-    assert silent(run_of(steps(15, WELL) + process(*mib)), "memory-growth")
+    assert quiet(run_of(steps(15, WELL) + process(*mib)), "memory-growth")
 
 
 def test_memory_that_wavers_by_chance_is_no_growth() -> None:
@@ -233,7 +232,7 @@ def test_a_flush_in_far_more_than_a_hundred_printed_steps_is_a_note() -> None:
 
 def test_memory_without_flushes_is_no_finding() -> None:
     run = run_of([*steps(40, WELL), memory("allocated", 3, bytes=GIB)])
-    assert silent(run, "allocator-thrash")
+    assert quiet(run, "allocator-thrash")
 
 
 def test_without_memory_lines_nothing_is_said() -> None:

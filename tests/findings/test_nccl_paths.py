@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, Row, alone, config, rules, run_of, silent, steps
+from tests.findings.plants import WELL, Row, alone, config, quiet, rules, run_of, steps
 
 SHARED = config("local_transport", "SHM/direct/direct")
 OFF = config("gpudirect", "Disabled")
@@ -57,11 +57,11 @@ def test_adapters_that_do_not_reach_the_gpus_are_told_between_nodes(nodes: list[
     ids=["one node", "unknown", "one adapter does", "a channel does"],
 )
 def test_otherwise_they_are_not(rows: list[Row]) -> None:
-    assert silent(run_of([*rows, *steps(10, WELL)]), "network-fallback")
+    assert quiet(run_of([*rows, *steps(10, WELL)]), "network-fallback")
 
 
 def test_a_communicator_tells_whether_sockets_are_between_nodes() -> None:
     sockets = [config("network", "Socket"), *steps(10, WELL)]
-    assert silent(run_of([config("nccl_nodes", 1), *sockets]), "network-fallback")
+    assert quiet(run_of([config("nccl_nodes", 1), *sockets]), "network-fallback")
     found = alone(run_of([config("nccl_nodes", 2), *sockets]), "network-fallback")
     assert found.title.startswith("NCCL uses TCP sockets between nodes")

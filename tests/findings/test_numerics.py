@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings.skips import told_skips
-from tests.findings.plants import WELL, Row, alone, metric, one, problem, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, alone, metric, one, problem, quiet, run_of, steps, why
 from tests.loaded import run_of_text
 
 
@@ -50,7 +50,7 @@ def test_a_last_step_that_alone_follows_is_told_as_one() -> None:
 
 
 def test_a_skip_now_and_then_is_no_finding() -> None:
-    assert silent(run_of(steps(100, WELL) + skipped((50, 1), (100, 2))), "overflow-streak")
+    assert quiet(run_of(steps(100, WELL) + skipped((50, 1), (100, 2))), "overflow-streak")
 
 
 def test_a_resumed_run_is_judged_by_what_it_skipped_itself() -> None:
@@ -98,13 +98,13 @@ def test_a_loss_that_recovers_is_a_warning() -> None:
 
 def test_finite_losses_are_no_finding() -> None:
     rows = [metric("loss", s, 2.0) for s in range(1, 41)]
-    assert silent(run_of(steps(40, WELL) + rows), "nan-loss")
+    assert quiet(run_of(steps(40, WELL) + rows), "nan-loss")
 
 
 def test_an_infinite_gradient_of_a_skipped_step_is_the_loss_scaler_at_work() -> None:
     rows = [metric("loss", s, 2.0) for s in range(1, 41)]
     rows += [metric("grad_norm", 7, math.inf), metric("overflow", 7, 1.0)]
-    assert silent(run_of(steps(40, WELL) + rows), "nan-loss")
+    assert quiet(run_of(steps(40, WELL) + rows), "nan-loss")
 
 
 def test_an_infinite_gradient_of_a_step_that_another_launch_skipped_is_told() -> None:
@@ -171,7 +171,7 @@ def test_one_row_of_the_counter_does_not_say_that_it_is_over() -> None:
 def test_one_overflow_told_by_four_ranks_and_the_engine_is_one_skip() -> None:
     common = {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0}
     told = [common | {"text": "Grad overflow on iteration 13"} for _ in range(4)]
-    assert silent(run_of([*told, common | {"rank": 0, "text": "Attempted"}]), "overflow-streak")
+    assert quiet(run_of([*told, common | {"rank": 0, "text": "Attempted"}]), "overflow-streak")
 
 
 def test_lines_without_a_rank_of_one_moment_are_one_skip() -> None:
@@ -309,7 +309,7 @@ def test_overflows_at_the_floor_of_a_log_without_steps_are_no_matter_of_the_scal
 def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
     at_floor = alone(run_of([overflow_at("1.0")]), _STREAK)
     assert at_floor.title.startswith("1 step was skipped")
-    assert silent(run_of([overflow_at("2")]), _STREAK)
+    assert quiet(run_of([overflow_at("2")]), _STREAK)
 
 
 def test_a_scale_put_at_its_floor_in_front_of_all_overflow_lines_is_a_skip_more() -> None:
@@ -349,11 +349,11 @@ def test_losses_and_gradients_of_exactly_0_in_each_record_teach_nothing(pattern:
     found = alone(run_of([*rows, metric("grad_norm", 20, 0.0)]), "nan-loss")
     assert "exactly 0 in each of the 5 records, and so are the gradients" in found.title
     assert found.advice[0].setting == "logging_nan_inf_filter"
-    assert silent(run_of([*rows, metric("grad_norm", 20, 1e-3)]), "nan-loss")
-    assert silent(
+    assert quiet(run_of([*rows, metric("grad_norm", 20, 1e-3)]), "nan-loss")
+    assert quiet(
         run_of([*rows, metric("grad_norm", 20, 0.0), metric("reward", 20, 0.5)]), "nan-loss"
     )
-    assert silent(run_of([*rows[:4], metric("grad_norm", 20, 0.0)]), "nan-loss")
+    assert quiet(run_of([*rows[:4], metric("grad_norm", 20, 0.0)]), "nan-loss")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_losses_and_gradients_of_exactly_0_in_each_record_teach_nothing(pattern:
     ],
 )
 def test_other_losses_of_0_are_none(rows: list[Row]) -> None:
-    assert silent(run_of(rows), "nan-loss")
+    assert quiet(run_of(rows), "nan-loss")
 
 
 _STREAK = "overflow-streak"

@@ -8,17 +8,7 @@ import pytest
 
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import (
-    EXPOSED,
-    WELL,
-    call,
-    one,
-    rules,
-    run_of,
-    silent,
-    steps,
-    why,
-)
+from tests.findings.plants import EXPOSED, WELL, alone, call, one, quiet, rules, run_of, steps, why
 from tests.recording.recorded import CLASSES, MS, header
 
 MIB = 1 << 20
@@ -102,8 +92,8 @@ def test_waiting_for_a_late_rank_is_no_part_of_what_could_overlap(tmp_path: Path
             writer.step(step, begin, begin + 100 * MS, CLASSES)
         writer.close()
     run = load(tmp_path)
-    assert one(run, "straggler-rank").ranks == (1,)
-    found = one(run, "no-overlap")
+    assert alone(run, "straggler-rank").ranks == (1,)
+    found = alone(run, "no-overlap")
     assert found.title.startswith("Communication (20 % of a step)")
     assert (
         "20.0 ms per step of exposed communication, apart from 20.0 ms of waiting" in found.summary
@@ -128,7 +118,7 @@ def test_waiting_in_turns_is_no_part_of_what_could_overlap(tmp_path: Path) -> No
             )
             writer.step(step, begin, begin + 100 * MS, CLASSES)
         writer.close()
-    assert silent(load(tmp_path), "no-overlap")
+    assert quiet(load(tmp_path), "no-overlap")
 
 
 def test_a_reduction_that_hardly_any_compute_could_hide_is_not_said_to_lack_overlap() -> None:
@@ -149,15 +139,15 @@ def test_communication_of_which_most_is_hidden_overlaps(took: float, *, warned: 
 
 def test_sums_of_activations_are_no_reduction_that_a_switch_hides(tmp_path: Path) -> None:
     apart = reducing(tmp_path / "apart", "tp ranks 0-1")
-    found = one(apart, "no-overlap")  # of a recording, which tells who is late
+    found = alone(apart, "no-overlap")  # of a recording, which tells who is late
     assert found.seconds_per_step == pytest.approx(0.015)
     assert "slower rank" not in found.summary
-    assert silent(reducing(tmp_path / "same", "dp ranks 0,2"), "no-overlap")
+    assert quiet(reducing(tmp_path / "same", "dp ranks 0,2"), "no-overlap")
 
 
 def test_overlap_that_is_on_is_no_finding() -> None:
     json = '{"zero_optimization": {"stage": 2, "overlap_comm": true}}'
-    assert silent(run_of(steps(3, EXPOSED), ds_config=json, world_size=5), "no-overlap")
+    assert quiet(run_of(steps(3, EXPOSED), ds_config=json, world_size=5), "no-overlap")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,18 @@ import pytest
 
 from dsprof.events import Severity
 from tests.findings.pipelines import FORWARD, pipeline
-from tests.findings.plants import config, metric, one, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    alone,
+    config,
+    metric,
+    one,
+    quiet,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 #: Stage 0 computes 1.0 of 2.0 s, waits 0.75 s for gradients; sending takes 0.05 s.
 STAGE_0 = {
@@ -62,7 +73,7 @@ def test_collectives_that_take_as_long_as_the_waiting_are_not_belittled() -> Non
     for reduction, said in ((0.1, "take only 100 ms"), (0.5, "take 500 ms")):
         much = STAGE_0 | {"pipe_recv_grad": 0.5, "reduce_grads": reduction}
         run = run_of(steps(3, much, 2.3), pipeline_parallel_size=3, gradient_accumulation_steps=4)
-        assert said in one(run, "pipeline-bubble").summary
+        assert said in alone(run, "pipeline-bubble").summary
 
 
 def test_what_the_bubble_does_not_explain_is_an_imbalance_of_its_own() -> None:
@@ -99,7 +110,7 @@ def test_a_dear_transfer_is_not_excluded_as_the_cause() -> None:
 def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
     """0.45 of 0.9 s go into sending, 0.35 into waiting for gradients."""
     both = STAGE_0 | {"pipe_send_output": 0.45, "pipe_recv_grad": 0.35}
-    found = one(run_of(steps(3, both, 2.0)), "pipeline-bubble")
+    found = alone(run_of(steps(3, both, 2.0)), "pipeline-bubble")
     assert "50 % of that is stage 0 sending results on: " in found.title
     assert (
         "Of 900 ms of communication, 50 % is sending results on and 39 % is waiting for gradients."
@@ -135,27 +146,27 @@ def test_waiting_whose_parts_are_both_short_is_laid_to_the_larger_one(
 
 def test_what_of_the_shape_is_told_is_not_said_to_be_unknown() -> None:
     run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=4)
-    said = one(run, "pipeline-bubble").summary
+    said = alone(run, "pipeline-bubble").summary
     assert "The number of micro-batches m is not in this log, so" in said
     untimed = {name: STAGE_0[name] for name in ("pipe_recv_grad", "pipe_send_output", "step")}
     run = run_of(steps(3, untimed, 2.0), pipeline_parallel_size=4, gradient_accumulation_steps=8)
-    assert "No timer shows what a stage computes, so" in one(run, "pipeline-bubble").summary
+    assert "No timer shows what a stage computes, so" in alone(run, "pipeline-bubble").summary
 
 
 def test_a_middle_stage_is_not_called_stage_0() -> None:
     middle = STAGE_0 | {"pipe_recv_input": 0.1}
-    found = one(run_of(steps(3, middle, 2.1)), "pipeline-bubble")
+    found = alone(run_of(steps(3, middle, 2.1)), "pipeline-bubble")
     assert "the stage that prints waiting for gradients" in found.title
 
 
 def test_the_number_of_samples_bounds_the_micro_batches() -> None:
     rows = steps(3, STAGE_0, 2.0) + [metric("samples_per_second", s, 4.0) for s in (1, 2, 3)]
-    assert "at most 8 micro-batches" in one(run_of(rows), "pipeline-bubble").summary
+    assert "at most 8 micro-batches" in alone(run_of(rows), "pipeline-bubble").summary
 
 
 def test_a_short_wait_is_no_finding() -> None:
     quick = STAGE_0 | {"pipe_recv_grad": 0.1, "pipe_send_output": 0.01}
-    assert silent(run_of(steps(3, quick, 1.4)), "pipeline-bubble")
+    assert quiet(run_of(steps(3, quick, 1.4)), "pipeline-bubble")
 
 
 def test_a_run_without_pipeline_timers_is_not_judged() -> None:
@@ -270,16 +281,16 @@ def test_input_of_one_stage_costs_all_stages_what_that_stage_waits_for_it() -> N
         waits = {"pipe_recv_input": 0.8 - sum(loads.values())}
         rows += [row | {"rank": rank} for row in steps(4, own | loads | waits, None)]
     shape: dict[str, Any] = {"pipeline_parallel_size": 3, "gradient_accumulation_steps": 16}
-    found = one(run_of(rows, world_size=3, **shape), "data-bound")
+    found = alone(run_of(rows, world_size=3, **shape), "data-bound")
     assert found.title == "24 % of a step is waiting for input data of stage 0"
     assert found.seconds_per_step == pytest.approx(0.49)
     assert "more a step, the other stages wait for the input of stage 0." in found.summary
     alike = [row | {"seconds": 0.5} if row["name"] == "data" else row for row in rows]
-    assert "of stage" not in one(run_of(alike, world_size=3, **shape), "data-bound").title
+    assert "of stage" not in alone(run_of(alike, world_size=3, **shape), "data-bound").title
 
 
 def test_input_of_stages_alike_costs_each_of_them_what_the_others_wait_for() -> None:
-    found = one(pipeline((0, 0), micro_batches=2, loads=(8, 8)), "data-bound")
+    found = alone(pipeline((0, 0), micro_batches=2, loads=(8, 8)), "data-bound")
     assert found.summary.endswith(" For 4.00 ms more a step, stages wait for the input of others.")
 
 

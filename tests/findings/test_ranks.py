@@ -23,8 +23,8 @@ from tests.findings.plants import (
     memory_breakdown,
     metric,
     phase,
+    quiet,
     run_of,
-    silent,
     steps,
     why,
 )
@@ -266,14 +266,14 @@ def test_a_fifth_of_the_step_is_critical() -> None:
 
 
 def test_equal_ranks_are_no_finding() -> None:
-    assert silent(run_of(ranks(30, 0, 0.0)), "straggler-rank")
+    assert quiet(run_of(ranks(30, 0, 0.0)), "straggler-rank")
 
 
 def test_a_rank_that_is_late_only_now_and_then_is_no_straggler() -> None:
     rows = ranks(30, 2, 0.0)
     for step in range(1, 31):  # each rank in turn
         rows.append(phase("data", step, 0.3, step % 4))
-    assert silent(run_of(rows), "straggler-rank")
+    assert quiet(run_of(rows), "straggler-rank")
 
 
 def test_a_rank_that_alone_is_late_in_a_third_of_the_steps_is_named() -> None:
@@ -291,7 +291,7 @@ def test_a_rank_that_chance_makes_last_a_little_more_often_is_none() -> None:
     rows = ranks(40, 2, 0.0)
     for step in range(1, 41):  # rank 2 in two of five, the others a fifth each
         rows.append(phase("data", step, 0.6, (2, 0, 2, 1, 3)[step % 5]))
-    assert silent(run_of(rows), "straggler-rank")
+    assert quiet(run_of(rows), "straggler-rank")
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_a_straggler_table_of_which_less_than_half_is_waiting_names_none() -> No
         rows.append(
             call("all_reduce", 3, 1e6, seconds, name=name, kind="metric", text="all_reduce")
         )
-    assert silent(run_of(rows, world_size=5), "straggler-rank")
+    assert quiet(run_of(rows, world_size=5), "straggler-rank")
 
 
 def test_the_straggler_table_of_the_last_launch_counts_from_its_start() -> None:
@@ -439,7 +439,7 @@ def test_ranks_that_are_late_together_are_named_as_a_group() -> None:
 
 
 def test_what_the_others_wait_for_a_group_is_not_communication_as_well() -> None:
-    assert silent(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "communication-bound")
+    assert quiet(run_of(groups((0, 0, 0.2, 0.2)), world_size=4), "communication-bound")
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def test_ranks_that_are_late_in_turns_are_no_group() -> None:
                 phase("forward", step, 0.3 + late, rank),
                 phase("backward_allreduce", step, 0.6 - late, rank),
             ]
-    assert silent(run_of(rows, world_size=4), "straggler-rank")
+    assert quiet(run_of(rows, world_size=4), "straggler-rank")
 
 
 @pytest.mark.parametrize(("slow", "on", "told"), [(0, 1.0, True), (1, 1.0, False), (0, 0.0, False)])

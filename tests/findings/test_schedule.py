@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import metric, one, run_of, silent, steps, why
+from tests.findings.plants import alone, metric, one, run_of, silent, steps, why
 
 TIMES = [metric("step_seconds", step, 2.0) for step in range(1, 4)]
 SHAPE: dict[str, Any] = {"pipeline_parallel_size": 5, "gradient_accumulation_steps": 5}
@@ -39,7 +39,7 @@ def test_stages_that_may_be_interleaved_have_medium_confidence() -> None:
 
 
 def test_interleaved_stages_idle_for_less() -> None:
-    found = one(run_of(TIMES, **SHAPE, virtual_pipeline_parallel_size=4), "pipeline-bubble")
+    found = alone(run_of(TIMES, **SHAPE, virtual_pipeline_parallel_size=4), "pipeline-bubble")
     assert found.title.startswith("At least 17 % of forward and backward")  # 4 / (4 x 5 + 4)
     assert "5 stages, interleaved in 4 chunks each, 5 micro-batches" in found.title
     assert "(p-1)/(vm+p-1)" in found.summary

@@ -9,16 +9,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import load
-from tests.findings.plants import (
-    WELL,
-    metric,
-    one,
-    phase,
-    run_of,
-    silent,
-    steps,
-    why,
-)
+from tests.findings.plants import WELL, alone, metric, one, phase, quiet, run_of, steps, why
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header
 
@@ -53,7 +44,7 @@ def test_a_class_above_its_threshold_is_found(
 @pytest.mark.parametrize("rule", ["data-bound", "optimizer-bound"])
 def test_a_healthy_step_has_no_such_class(rule: str) -> None:
     run = run_of(steps(3, WELL | {"data": 0.01}, 1.01), world_size=2)
-    assert silent(run, rule)
+    assert quiet(run, rule)
 
 
 def test_a_class_that_no_timer_measures_is_not_judged() -> None:
@@ -88,7 +79,7 @@ def test_a_step_without_the_gathering_timed_in_it_is_not_called_all_of_step(
         f"[Rank 0] time (ms) | {timed}optimizer_gradients: 10.00 | optimizer_step: 50.00\n",
         "time (ms) | fwd: 100 | bwd: 300 | bwd_inner: 200 | bwd_allreduce: 100 | step: 700\n",
     ]
-    found = one(run_of_text(*lines * 5), "optimizer-bound")
+    found = alone(run_of_text(*lines * 5), "optimizer-bound")
     assert found.title.endswith(f" is step(){beside}, most of it in no inner timer")
 
 
@@ -97,7 +88,7 @@ def test_what_no_timer_inside_step_holds_may_be_the_scheduler_of_the_learning_ra
         "[Rank 0] time (ms) | optimizer_gradients: 10.00 | optimizer_step: 50.00\n",
         "time (ms) | fwd: 100 | bwd: 300 | bwd_inner: 200 | bwd_allreduce: 100 | step: 700\n",
     ]
-    said = one(run_of_text(*lines * 5), "optimizer-bound").summary
+    said = alone(run_of_text(*lines * 5), "optimizer-bound").summary
     assert "and the learning rate scheduler do" in said
 
 
@@ -138,7 +129,7 @@ def test_an_optimizer_that_takes_long_may_be_offloaded_where_nothing_says_so(
     )
     run = run_of_text(*[line] * 3)
     run.config.update(told)
-    found = one(run, "optimizer-bound")
+    found = alone(run, "optimizer-bound")
     unknown = not told
     assert ("Nothing says whether it is offloaded" in found.summary) is unknown
     assert found.advice[-1].why.endswith(", unless it is offloaded") is unknown
@@ -155,7 +146,7 @@ def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
 
 def test_under_zero_3_the_step_timer_is_not_called_optimizer_work() -> None:
     slow = {"forward": 0.3, "backward_inner": 0.3, "step": 0.35, "optimizer_step": 0.05}
-    assert silent(run_of(steps(3, slow), world_size=2, zero_stage=3), "optimizer-bound")
+    assert quiet(run_of(steps(3, slow), world_size=2, zero_stage=3), "optimizer-bound")
 
 
 def test_a_step_of_computation_is_compute_bound_and_only_a_note() -> None:
@@ -177,7 +168,7 @@ def test_compute_that_may_hide_communication_is_not_called_compute() -> None:
 
 def test_one_rank_alone_needs_no_communication_to_be_compute_bound() -> None:
     busy = {"forward": 0.35, "backward_inner": 0.65}
-    found = one(run_of(steps(4, busy), world_size=1), "compute-bound")
+    found = alone(run_of(steps(4, busy), world_size=1), "compute-bound")
     assert found.title.startswith("100 % of a step")
 
 
@@ -193,7 +184,7 @@ def test_what_step_holds_beside_its_timers_is_not_called_the_optimizer(
     log = tmp_path / "run.log"
     lines = [_AT.format(n) + said for n in range(9) for said in (_INSIDE.format(update), _WHOLE)]
     log.write_text("\n".join(lines) + "\n")
-    found = one(load([log]), "optimizer-bound")
+    found = alone(load([log]), "optimizer-bound")
     assert ("own work" in found.title) is own
     assert ("378 ms lie outside the timers" in found.summary) is not own
 
@@ -210,5 +201,5 @@ def test_a_proof_tells_the_last_number_beside_the_mean(last: float, told: str) -
         phase("forward", 100, 0.75),
         metric("step_seconds", 100, 0.75 + last),
     ]
-    found = one(run_of(rows, world_size=1), "data-bound")
+    found = alone(run_of(rows, world_size=1), "data-bound")
     assert found.evidence[0].text.split("per step")[1] == told

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dsprof.findings.skips import halvings_at_start, told_since, told_skips
-from tests.findings.plants import one, run_of
+from tests.findings.plants import alone, run_of
 from tests.loaded import run_of_text
 
 
 def test_the_optimizers_own_count_says_of_how_many_steps_skips_are() -> None:
     common = {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0}
     told = [common | {"text": f"Grad overflow on iteration {n}"} for n in (0, 1, 2, 7)]
-    found = one(run_of(told), "overflow-streak")
+    found = alone(run_of(told), "overflow-streak")
     assert found.title == "4 steps were skipped: gradients overflowed"
     assert "50 % of its first 8 steps, by the optimizer's count" in found.summary
 
@@ -53,7 +53,7 @@ def _two_lines_a_skip(*seconds: int) -> list[str]:
 def test_a_skip_that_the_scaler_and_the_optimizer_tell_of_is_one() -> None:
     run = run_of_text(*_two_lines_a_skip(1, 11, 21, 31))
     assert told_skips(run) == 8
-    assert "8 steps were skipped" in one(run, "overflow-streak").title
+    assert "8 steps were skipped" in alone(run, "overflow-streak").title
 
 
 def test_skips_at_the_least_scale_are_each_one() -> None:
@@ -65,7 +65,7 @@ def test_skips_at_the_least_scale_are_each_one() -> None:
 def test_only_skips_before_the_scale_grows_could_be_spared_by_a_lower_one_at_the_start() -> None:
     run = run_of_text(*_two_lines_a_skip(1, 11, 21, 31))
     assert halvings_at_start(run) == (1, 7)
-    power = next(a for a in one(run, "overflow-streak").advice if "power" in a.setting)
+    power = next(a for a in alone(run, "overflow-streak").advice if "power" in a.setting)
     assert power.to == "lower by up to 1"
 
 

@@ -13,8 +13,10 @@ from dsprof.run import load
 from dsprof.text.words import what_if
 from tests.findings.plants import (
     WELL,
+    alone,
     call,
     one,
+    quiet,
     recorded,
     run_of,
     silent,
@@ -26,7 +28,7 @@ from tests.recording.recorded import CLASSES, MS, header
 
 def test_many_small_messages_are_latency() -> None:
     rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
-    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    found = alone(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
     assert found.seconds_per_step == pytest.approx(0.2)  # 20 calls of 10 ms
     assert found.share == pytest.approx(0.2)
     assert found.advice[0].setting == "zero_optimization.reduce_bucket_size"
@@ -35,7 +37,7 @@ def test_many_small_messages_are_latency() -> None:
 
 def test_a_log_does_not_tell_latency_from_waiting_in_small_messages() -> None:
     rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
-    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    found = alone(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
     assert found.title.endswith("under 1.00 MiB: latency or waiting, not bandwidth")
     assert "wait for each other in them, this log does not say" in found.summary
 
@@ -44,14 +46,14 @@ def test_calls_of_set_up_belong_to_no_step() -> None:
     """100 s of broadcasts before the first step, 0.2 s a step in it."""
     rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
     rows += [call("broadcast", 1, 4096, 1.0) | {"step": None} for _ in range(100)]
-    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    found = alone(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
     assert found.seconds_per_step == pytest.approx(0.2)
     assert found.phase == "all_reduce"
 
 
 def test_a_summary_table_counts_set_up_and_is_an_upper_bound() -> None:
     rows = [call("all_reduce", 10, 4096, 2.0, count=200, pattern="deepspeed_comms.summary")]
-    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    found = alone(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
     assert "20 such calls per step take at most 200 ms" in found.summary
     assert found.evidence[0].text == "200 times all_reduce of 4.00 KiB in 2.00 s, 10.0 ms each"
 
@@ -86,7 +88,7 @@ def test_calls_that_take_longer_than_their_step_are_not_judged() -> None:
 def test_few_small_messages_beside_large_ones_are_no_finding() -> None:
     rows = [call("all_reduce", step, 64 << 20, 0.2) for step in range(1, 11)]
     rows += [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(12)]
-    assert silent(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert quiet(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
 
 
 def test_small_messages_without_any_calls_are_not_judged() -> None:
@@ -210,7 +212,7 @@ def test_barriers_of_values_that_are_logged_in_forward_count(tmp_path: Path) -> 
             writer.collective(reduce_, 0, now, now + MS // 2, MS // 5, step, size=4)
         writer.step(step, at, at + 100 * MS, CLASSES)
     writer.close()
-    found = one(load(tmp_path), "small-messages")
+    found = alone(load(tmp_path), "small-messages")
     assert found.seconds_per_step == pytest.approx(0.014)  # 20 times 0.5 ms and 0.2 ms
     assert "40 such calls per step, 20 of them barriers, take 14.0 ms" in found.summary
     assert [advice.setting for advice in found.advice] == ["what forward logs of all ranks"]
@@ -260,7 +262,7 @@ def test_calls_of_a_step_are_counted_by_the_ranks_that_ended_it(
                 writer.collective(reduce, 0, at, at, 3 * MS, step, size=4096)
             writer.step(step, at, at + 100 * MS, CLASSES)
         writer.close()
-    found = one(load(tmp_path), "small-messages")
+    found = alone(load(tmp_path), "small-messages")
     part = 60 / (60 + silent_steps)
     assert found.seconds_per_step == pytest.approx(0.06 * part, rel=0.02)
     assert f"About {round(20 * part)} such calls" in found.summary

@@ -20,6 +20,7 @@ from tests.findings.plants import (
     metric,
     one,
     phase,
+    quiet,
     run_of,
     silent,
     steps,
@@ -94,7 +95,7 @@ def test_a_stretch_at_the_beginning_is_a_start_and_no_throttled_clock() -> None:
 def test_a_few_cheap_spikes_are_no_finding() -> None:
     seconds = noisy(1_000, seed=7, spread=0.02)
     seconds[[100, 350, 777]] = 3.0
-    assert silent(run_with(seconds), "step-spikes")
+    assert quiet(run_with(seconds), "step-spikes")
 
 
 def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
@@ -104,7 +105,7 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
         rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
         rows += [phase("save_checkpoint", step, 2.0)] if saves else []
     run = run_of(rows)
-    assert silent(run, "step-spikes")
+    assert quiet(run, "step-spikes")
     assert alone(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
 
 
@@ -118,10 +119,10 @@ def test_saves_of_another_launch_or_engine_at_steps_of_these_numbers_hide_no_spi
         rows += [phase("forward", step, 1.0 + longer), metric("step_seconds", step, 1.0 + longer)]
         others += [phase("forward", step, 0.5), metric("step_seconds", step, 0.5)]
         others += [phase("barrier_in_checkpoint", step, longer)] if longer else []
-    alone = one(run_of(rows), "step-spikes")
+    only = one(run_of(rows), "step-spikes")
     beside = one(run_of([*rows, *(row | whose for row in others)]), "step-spikes")
-    assert alone.share == pytest.approx(beside.share)
-    assert alone.title == beside.title.removeprefix("Engine 0: ")
+    assert only.share == pytest.approx(beside.share)
+    assert only.title == beside.title.removeprefix("Engine 0: ")
 
 
 @pytest.mark.parametrize("grows", ["forward", "step"])
@@ -286,7 +287,7 @@ def test_longer_steps_that_another_optimizer_ends_are_a_note(
 def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
     run = run_of(saving_by_the_clock(every=10, took=10.0))
     assert run.steps["seconds"].max() == pytest.approx(11.0)
-    assert silent(run, "step-spikes")
+    assert quiet(run, "step-spikes")
 
 
 def test_of_three_spikes_nothing_is_said_of_a_rhythm() -> None:
@@ -360,7 +361,7 @@ def test_one_step_in_which_all_wait_for_one_rank_is_no_matter_of_chance() -> Non
         row | ({"seconds": 8.0 * row["seconds"]} if row.get("step") == 50 else {})
         for row in every_tenth({50: 2})
     ]
-    found = one(run_of(rows), "step-spikes")
+    found = alone(run_of(rows), "step-spikes")
     assert found.ranks == (2,)
     assert found.title.endswith("of the time: rank 2 is late in it")
     assert "In it rank 2 is the last of 4" in found.summary
@@ -375,7 +376,7 @@ def test_waiting_in_the_steps_that_stick_out_is_not_told_as_communication_again(
     ]
     run = run_of(short, world_size=4)
     assert alone(run, "step-spikes").ranks == (3,)
-    assert silent(run, "communication-bound")
+    assert quiet(run, "communication-bound")
 
 
 def test_what_is_longer_in_these_steps_is_named() -> None:
@@ -493,7 +494,7 @@ def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
         clock += 1220 if step == 210 else 20
         text += f" {step}%|██    | {step}/400 [{clock // 60:02}:{clock % 60:02}<59:59,  2.00s/it]"
         text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 400}}}\n"
-    found = one(run_of_text(text), "step-spikes")
+    found = alone(run_of_text(text), "step-spikes")
     assert found.title.startswith("1 of 39 windows of 10 steps sticks out")
     assert "It takes 2 min 02 s a step in the mean of its 10 instead of 2" in found.summary
     assert found.evidence[0].text == "step 210: 2 min 02 s a step in the 10 up to it"
@@ -525,7 +526,7 @@ def test_saves_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() ->
     found = alone(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(0.4)  # 8 x 20 s in 400 steps
     assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
-    assert silent(run, "step-spikes")
+    assert quiet(run, "step-spikes")
 
 
 def test_spikes_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() -> None:

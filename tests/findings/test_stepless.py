@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.findings.last_bar import bar
 from dsprof.run import load
-from tests.findings.plants import alone, config, metric, one, phase, problem, rules, run_of, why
+from tests.findings.plants import alone, config, metric, phase, problem, rules, run_of, why
 from tests.loaded import run_of_text
 
 STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
@@ -75,8 +75,10 @@ def test_hugging_faces_trainer_drives_no_engine_of_a_pipeline() -> None:
         " STAGE_PARAMS=60000 (0.060M) TOTAL_PARAMS=120000 (0.120M) UNIQUE_PARAMS=120000 (0.120M)\n"
     )
     bar = "100%|##########| 4800/4800 [00:10<00:00, 480.26it/s]\n"
-    alone, staged = run_of_text(bar), run_of_text(*(stages.format(n, n) for n in (0, 1)), bar)
-    settings = [[a.setting for a in one(run, "unaccounted-time").advice] for run in (alone, staged)]
+    bare, staged = run_of_text(bar), run_of_text(*(stages.format(n, n) for n in (0, 1)), bar)
+    settings = [
+        [a.setting for a in alone(run, "unaccounted-time").advice] for run in (bare, staged)
+    ]
     assert ["logging_steps" in some for some in settings] == [True, False]
 
 
@@ -96,7 +98,7 @@ SETUP = (
 
 
 @pytest.mark.parametrize(
-    ("behind", "alone"),
+    ("behind", "nothing_else"),
     [
         ("", True),
         ("Some weights were not used.\n", True),
@@ -106,13 +108,13 @@ SETUP = (
     ],
 )
 def test_where_nothing_but_the_set_up_is_printed_the_job_may_hang_in_it(
-    tmp_path: Path, behind: str, alone: bool
+    tmp_path: Path, behind: str, nothing_else: bool
 ) -> None:
     (tmp_path / "run.log").write_text(SETUP + behind, encoding="utf-8")
-    found = one(load(tmp_path / "run.log"), "unaccounted-time")
+    found = alone(load(tmp_path / "run.log"), "unaccounted-time")
     said = "This source shows the job's set-up alone: training had not begun"
-    assert found.title.startswith(said) is alone
-    assert ("py-spy dump --pid" in [one.setting for one in found.advice]) is alone
+    assert found.title.startswith(said) is nothing_else
+    assert ("py-spy dump --pid" in [one.setting for one in found.advice]) is nothing_else
 
 
 def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_for() -> None:
@@ -508,7 +510,7 @@ def test_a_set_up_that_ends_where_an_extension_is_loaded_may_wait_for_a_lock(
 ) -> None:
     told = "Using /home/u/.cache/torch_extensions/py39_cu117 as PyTorch extensions root...\n"
     (tmp_path / "run.log").write_text(told + told + behind, encoding="utf-8")
-    found = one(load(tmp_path / "run.log"), "unaccounted-time")
+    found = alone(load(tmp_path / "run.log"), "unaccounted-time")
     advised = [advice.setting for advice in found.advice]
     assert ("lock in the folders of torch_extensions" in advised) is waits
     assert "set-up alone" in found.title

@@ -9,14 +9,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording.writer import Writer
 from dsprof.run import load
-from tests.findings.plants import (
-    Row,
-    one,
-    run_of,
-    silent,
-    steps,
-    why,
-)
+from tests.findings.plants import Row, alone, one, quiet, run_of, steps, why
 
 
 def sample(name: str, rank: int, step: int, value: float) -> Row:
@@ -59,14 +52,14 @@ def test_of_gpus_that_are_all_too_hot_none_is_said_to_be_held_back_most(
         for step in range(1, 21)
         for rank in range(3)
     ]
-    found = one(run_of(steps(20, {}) + rows), "gpu-throttled")
+    found = alone(run_of(steps(20, {}) + rows), "gpu-throttled")
     assert found.summary == f"20 of 20 samples of it say so. {words}"
 
 
 def test_a_gpu_at_its_power_limit_works_as_it_should() -> None:
     rows = [sample(name, 0, step, value) for step in range(20)
             for name, value in (("throttled_power", 1), ("throttled_thermal", 0))]  # fmt: skip
-    assert silent(run_of(steps(20, {}) + rows), "gpu-throttled")
+    assert quiet(run_of(steps(20, {}) + rows), "gpu-throttled")
 
 
 def test_gpu_samples_of_a_recording_are_judged(tmp_path: Path) -> None:

@@ -17,7 +17,19 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import Row, alone, config, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import (
+    Row,
+    alone,
+    config,
+    metric,
+    one,
+    phase,
+    quiet,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -102,20 +114,20 @@ def test_noise_that_comes_in_bouts_is_no_slowdown() -> None:
     seconds = noisy(40, seed=10, spread=0.01)
     for bout in (8, 20, 35):
         seconds[bout : bout + 5] *= 1.4
-    assert silent(run_with(seconds), "slowdown")
+    assert quiet(run_with(seconds), "slowdown")
 
 
 def test_a_slow_stretch_that_is_over_is_judged_by_what_it_cost() -> None:
     """8 of 39 steps at 1.2 times: 4 % of the time."""
     seconds = noisy(40, seed=11, spread=0.01)
     seconds[15:23] *= 1.2
-    assert silent(run_with(seconds), "slowdown")
+    assert quiet(run_with(seconds), "slowdown")
 
 
 def test_a_run_that_becomes_faster_is_no_slowdown() -> None:
     seconds = noisy(1_000, seed=4)
     seconds[:200] *= 1.5
-    assert silent(run_with(seconds), "slowdown")
+    assert quiet(run_with(seconds), "slowdown")
 
 
 def test_what_grew_is_named_where_classes_are_known() -> None:
@@ -408,14 +420,14 @@ def test_a_short_stretch_of_longer_steps_that_is_over_is_told_by_step_spikes_alo
     seconds = noisy(200, seed=4, spread=0.01)
     seconds[100:115] *= 3
     run = run_with(seconds)
-    assert silent(run, "slowdown")
+    assert quiet(run, "slowdown")
     assert alone(run, "step-spikes").steps == (101, 115)
 
 
 def test_spikes_are_no_slowdown() -> None:
     seconds = noisy(1_000, seed=8, spread=0.02)
     seconds[500:503] = 50.0
-    assert silent(run_with(seconds), "slowdown")
+    assert quiet(run_with(seconds), "slowdown")
 
 
 def test_judging_many_steps_costs_no_more_than_in_proportion() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.findings.plants import one
+from tests.findings.plants import alone, one
 from tests.loaded import run_of_text
 
 LOST = "Invalidate trace cache @ step 1: expected module 25, but got module 323\n"
@@ -36,6 +36,6 @@ def test_a_gather_that_timed_out_behind_a_lost_trace_may_be_of_ranks_that_ran_ot
 def test_without_a_lost_trace_or_in_another_call_nothing_is_said_of_it(
     before: str, operation: str
 ) -> None:
-    found = one(run_of_text(before, timed_out(operation)), "hang")
+    found = alone(run_of_text(before, timed_out(operation)), "hang")
     assert "trace" not in found.summary
     assert LEAVES not in [one.setting for one in found.advice]

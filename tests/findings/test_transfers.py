@@ -10,7 +10,7 @@ from dsprof.events import Severity
 from dsprof.findings.facts import facts_of
 from dsprof.findings.transfers import messages
 from tests.findings.pipelines import two_stages
-from tests.findings.plants import one, run_of, silent, steps
+from tests.findings.plants import one, quiet, run_of, silent, steps
 
 
 def test_slow_messages_are_told_from_the_bubble_with_what_one_takes(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_quick_messages_of_uneven_micro_batches_are_no_slow_link(tmp_path: Path)
 
 def test_quick_messages_of_even_micro_batches_are_nothing(tmp_path: Path) -> None:
     run = two_stages(tmp_path, 0.1, [[4.0], [4.0]])
-    assert silent(run, "pipeline-imbalance")
+    assert quiet(run, "pipeline-imbalance")
     (facts,) = facts_of(run)
     found = messages(facts)
     assert found is not None

@@ -19,6 +19,7 @@ from tests.findings.plants import (
     config,
     metric,
     phase,
+    quiet,
     rules,
     run_of,
     silent,
@@ -74,7 +75,7 @@ def test_what_one_of_few_steps_holds_is_said_to_and_not_charged_to_all(
 
 
 def test_a_step_that_timers_explain_is_no_finding() -> None:
-    assert silent(run_of(steps(4, WELL, 1.05), world_size=2, zero_stage=1), "unaccounted-time")
+    assert quiet(run_of(steps(4, WELL, 1.05), world_size=2, zero_stage=1), "unaccounted-time")
 
 
 def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:

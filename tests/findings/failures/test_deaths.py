@@ -13,7 +13,18 @@ from dsprof.findings import Finding, findings_of
 from dsprof.findings.failures import ends
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, Row, alone, metric, problem, rules, run_of, silent, steps
+from tests.findings.plants import (
+    WELL,
+    Row,
+    alone,
+    metric,
+    problem,
+    quiet,
+    rules,
+    run_of,
+    silent,
+    steps,
+)
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header, write_steps
 from tests.text.said import shown
@@ -247,17 +258,24 @@ def test_an_earlier_launch_that_hung_is_told_by_who_waited_or_did_not_come(
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind", "text"),
+    ("rule", "kind", "text", "placed"),
     [
-        ("oom", "oom", OOM),
-        ("rank-died", "exception", "ValueError: bad"),
-        ("hang", "watchdog", "Watchdog caught collective operation timeout"),
-        ("hang", "stuck", "watchdog got stuck"),
+        ("oom", "oom", OOM, {"source": "1.log"}),
+        (
+            "rank-died", "exception", "ValueError: bad",
+            {"source": "errors.txt", "at": pd.Timestamp(2024, 5, 6)},
+        ),
+        (
+            "hang", "watchdog", "Watchdog caught collective operation timeout",
+            {"source": "errors.txt", "step": 3},
+        ),
+        ("hang", "stuck", "watchdog got stuck", {"source": "1_rank1.log"}),
     ],
-)
+)  # fmt: skip
 def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
-    rule: str, kind: str, text: str
+    rule: str, kind: str, text: str, placed: dict[str, Any]
 ) -> None:
+    """What places it does so whatever failed: each failure is placed in one of the ways."""
     launches = [*of_launch(0, steps(9, WELL)), *of_launch(1, steps(9, WELL))]
     told = [row | {"source": f"{row['segment']}.log"} for row in launches]
 
@@ -268,20 +286,15 @@ def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
     assert apart.confidence == "low"
     assert "Low confidence: nothing shows to which of 2 launches it belongs" in apart.summary
     assert "Medium confidence" not in apart.summary
-    for placed in (
-        said(source="1.log"),
-        said(source="errors.txt", at=pd.Timestamp(2024, 5, 6)),
-        said(source="errors.txt", step=3),
-        said(source="1_rank1.log"),
-    ):
-        assert placed.confidence != "low"
-        assert "Nothing tells" not in placed.summary
+    there = said(**placed)
+    assert there.confidence != "low"
+    assert "Nothing tells" not in there.summary
 
 
 def test_a_run_of_which_nothing_is_known_yet_has_not_failed() -> None:
     run = run_of([])
     for rule in ("oom", "rank-died", "hang", "earlier-failure"):
-        assert silent(run, rule)
+        assert quiet(run, rule)
 
 
 def test_a_run_that_did_not_fail_has_no_failure() -> None:
@@ -351,21 +364,28 @@ OSError: [Errno 9] Bad file descriptor
 """
 
 
-@pytest.mark.parametrize("before", [WELL_ENDED, "".join(ENDED.splitlines(keepends=True)[:3])])
+ON_THE_WAY = "".join(ENDED.splitlines(keepends=True)[:3])
+
+
 @pytest.mark.parametrize(
-    "word",
+    ("word", "before"),
     [
-        "Exception ignored in: <function Reader.__del__ at 0x7f00>",
-        "Exception ignored in atexit callback: <function close at 0x7f00>",
-        "Error in atexit._run_exitfuncs:",
-        "Exception in thread Thread-1 (upload):",
-        "Exception in thread Thread-5:      | loss = 0.000     | ll = -0.086",
-        "Task exception was never retrieved\nfuture: <Task finished name='Task-1' coro=<f()>>",
+        ("Exception ignored in: <function Reader.__del__ at 0x7f00>", ON_THE_WAY),
+        ("Exception ignored in: <function Reader.__del__ at 0x7f00>", WELL_ENDED),
+        ("Exception ignored in atexit callback: <function close at 0x7f00>", ON_THE_WAY),
+        ("Error in atexit._run_exitfuncs:", ON_THE_WAY),
+        ("Exception in thread Thread-1 (upload):", ON_THE_WAY),
+        ("Exception in thread Thread-5:      | loss = 0.000     | ll = -0.086", ON_THE_WAY),
+        (
+            "Task exception was never retrieved\nfuture: <Task finished name='Task-1' coro=<f()>>",
+            ON_THE_WAY,
+        ),
     ],
 )
 def test_an_exception_that_python_only_prints_ends_no_process(
-    tmp_path: Path, before: str, word: str
+    tmp_path: Path, word: str, before: str
 ) -> None:
+    """In the middle of a launch; behind one that ended well it is no failure whatever it is."""
     (tmp_path / "run.log").write_text(f"{before}{word}\n{TRACEBACK}", encoding="utf-8")
     run = load(tmp_path / "run.log")
     assert ends.first_failure(run) is None
@@ -428,7 +448,7 @@ def test_the_link_that_ended_a_process_comes_before_the_exceptions_it_raised(
     found = alone(load(log), "rank-died")
     assert found.title.startswith("A process lost its network link: NET/IB")
     assert "retries ran out" in found.summary
-    assert silent(load(log), "network-fallback")
+    assert quiet(load(log), "network-fallback")
 
 
 @pytest.mark.parametrize(
@@ -477,11 +497,11 @@ def test_processes_that_the_launcher_ended_without_a_word_are_the_verdict() -> N
     assert found.title == "The launcher ended its processes after step 40; nothing here says why"
     named = problem("exit", "exits with return code = -9", value=-9)
     assert "SIGKILL" in alone(run_of([*steps(40, WELL), killed, named]), "rank-died").title
-    assert silent(run_of([killed, *steps(40, WELL)]), "rank-died")
+    assert quiet(run_of([killed, *steps(40, WELL)]), "rank-died")
     well = metric("exited_well", None, 0.0)
     again = of_launch(1, [*steps(40, WELL), killed | {"step": 40}])
     assert "nothing here says why" in alone(run_of([well, *again]), "rank-died").title
-    assert silent(run_of([*again, *of_launch(1, [well])]), "rank-died")
+    assert quiet(run_of([*again, *of_launch(1, [well])]), "rank-died")
 
 
 LOST = (
@@ -495,9 +515,9 @@ def test_a_store_that_went_away_is_the_verdict_where_nothing_else_is_told() -> N
     assert found.title.startswith("The store through which ranks meet no longer answered")
     assert found.severity is Severity.WARNING
     over = "{'train_runtime': 42.5, 'train_samples_per_second': 8.5, 'epoch': 1.0}\n"
-    assert silent(run_of_text(over, LOST), "rank-died")  # as it usually is then
+    assert quiet(run_of_text(over, LOST), "rank-died")  # as it usually is then
     lost = problem("store-lost", "Broken pipe")
-    assert silent(run_of([*steps(40, WELL), lost]), "rank-died")
+    assert quiet(run_of([*steps(40, WELL), lost]), "rank-died")
     cause = problem("exception", "KeyError: 'labels'", rank=1)
     assert "KeyError" in alone(run_of([lost, cause]), "rank-died").title
 
@@ -525,7 +545,7 @@ def test_a_script_that_stops_at_a_loss_that_is_none_ended_of_that() -> None:
     skipped = problem("nan", "loss is NaN", step=40)
     found = alone(run_of([*steps(40, WELL), skipped, ended]), "rank-died")
     assert found.title.startswith("A process exited with an error")
-    assert silent(run_of([*steps(40, WELL), skipped]), "rank-died")
+    assert quiet(run_of([*steps(40, WELL), skipped]), "rank-died")
 
 
 def test_what_a_worker_of_a_data_loader_raised_is_told_as_it_said() -> None:

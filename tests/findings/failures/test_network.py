@@ -16,6 +16,7 @@ from tests.findings.plants import (
     config,
     metric,
     problem,
+    quiet,
     rules,
     run_of,
     silent,
@@ -40,11 +41,11 @@ def test_sockets_between_nodes_are_a_fallback() -> None:
 
 def test_sockets_on_one_node_are_no_finding() -> None:
     run = run_of([config("network", "Socket"), *steps(10, WELL)], nodes=1)
-    assert silent(run, "network-fallback")
+    assert quiet(run, "network-fallback")
 
 
 def test_infiniband_is_no_finding() -> None:
-    assert silent(run_of([config("network", "IB"), *steps(10, WELL)], nodes=4), "network-fallback")
+    assert quiet(run_of([config("network", "IB"), *steps(10, WELL)], nodes=4), "network-fallback")
 
 
 def test_sockets_of_an_unknown_number_of_nodes_are_not_judged() -> None:
@@ -79,7 +80,7 @@ def test_adapters_that_the_job_names_and_nccl_does_not_find_are_told(
 def test_a_network_that_is_no_socket_is_used_whatever_was_looked_for_first() -> None:
     lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
     run = run_of([lost, config("network", "AWS Libfabric"), *steps(10, WELL)], nodes=2)
-    assert silent(run, "network-fallback")
+    assert quiet(run, "network-fallback")
 
 
 def test_a_channel_over_sockets_is_proof_of_several_nodes(tmp_path: Path) -> None:
