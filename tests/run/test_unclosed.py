@@ -146,7 +146,7 @@ def test_who_died_is_judged_by_one_clock(ahead: float, kind: str) -> None:
     """The clock of w1 is 8 s behind, so that it seems to have written nothing for 10 s."""
     run = run_of(ended(0, seconds=20.0), process(1, host="w1"))
     clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": ahead}}
-    run = from_events(run.events, meta=run.meta | {"clocks": clocks})
+    run = from_events(run.recorded, meta=run.meta | {"clocks": clocks})
     assert problems(run) == [(kind, 1, 10)]
     assert run.problems["at"].iloc[0] == START + pd.Timedelta(seconds=10)  # by its own clock
 
@@ -157,7 +157,7 @@ def test_who_was_killed_first_is_judged_by_one_clock() -> None:
     run = run_of(*both)
     assert run.problems["rank"].tolist() == [0]
     clocks = {"w0": {"ahead": 0.0}, "w1": {"ahead": 3.0}}
-    run = from_events(run.events, meta=run.meta | {"clocks": clocks})
+    run = from_events(run.recorded, meta=run.meta | {"clocks": clocks})
     assert run.problems["rank"].tolist() == [1]
 
 
@@ -349,7 +349,7 @@ def lost(run: Run, rank: int, seconds: float, text: str = "") -> Run:
     at = START + pd.Timedelta(seconds=seconds)
     row = {"kind": "problem", "name": "exception", "rank": rank, "segment": 0, "engine": 0,
            "line": 11, "record": 11, "source": f"rank-{rank}", "at": at, "text": said}  # fmt: skip
-    return from_events(pd.concat([run.events, pd.DataFrame([row])]), meta=run.meta)
+    return from_events(pd.concat([run.recorded, pd.DataFrame([row])]), meta=run.meta)
 
 
 def test_who_closed_its_recording_and_exited_with_an_error_is_the_one_that_failed() -> None:
