@@ -13,7 +13,7 @@ from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import among, ends_of, rate_lines
-from dsprof.text.overview import overview
+from dsprof.text.overview import overview, rate_of
 from dsprof.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _throughput(run: Run) -> Cell | None:
         lines = rate_lines(main, events, run.phases)
         if less:
             so_far = overview(run).samples_per_second_mean
-            return Cell(words.rate_of(less, rates["samples/s"], so_far, ", mean,"), among=lines)
+            return Cell(rate_of(less, rates["samples/s"], so_far, ", mean,"), among=lines)
         return Cell(f"{', '.join(said)}, mean", among=lines)
     if said:
         return Cell(f"{', '.join(said)}, mean")

@@ -16,7 +16,13 @@ from dsprof.analysis.breakdown import (
     mean_of,
     told_alike,
 )
-from dsprof.analysis.rates import batch_of, rate_of_steps, samples_per_second, seconds_apart
+from dsprof.analysis.rates import (
+    DIFFERS,
+    batch_of,
+    rate_of_steps,
+    samples_per_second,
+    seconds_apart,
+)
 from dsprof.events import Kind
 from dsprof.findings.last_bar import Bar, bar
 from dsprof.findings.skips import told_since, told_skips
@@ -26,7 +32,7 @@ from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Training, training
 from dsprof.text.words import number, whole_number
-from dsprof.units import windows
+from dsprof.units import format_count, windows
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -127,6 +133,22 @@ def _overview(run: Run) -> Overview:
         seconds_apart=seconds_apart(run, main),
         loss_until=_loss_until(run, _of_one_engine(steps, main)),
     )
+
+
+def rate_of(batch_over_time: float, stated: float, of_all: float | None, kind: str = "") -> str:
+    """Samples per second of a mean step beside the rates stated, which differ, and why they do.
+
+    `of_all` is the last mean rate of all steps so far that is stated, if there is one: where it
+    tells no more, what is stated of single steps leaves out none of a step, but these are others.
+    """
+    said = f"the {format_count(stated)} stated{kind}"
+    if stated < batch_over_time:
+        why = f"{said} are of single steps, slower than most"
+    elif of_all and of_all * (1 - DIFFERS) <= batch_over_time:
+        why = f"{said} are of single steps, quicker than most"
+    else:
+        why = f"{said} leave out part of a step"
+    return f"{format_count(batch_over_time)} samples/s, batch over step time; {why}"
 
 
 def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

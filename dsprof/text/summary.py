@@ -26,7 +26,7 @@ from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section
 from dsprof.text.layout import QUIET, columns, say, section
-from dsprof.text.overview import Overview, overview
+from dsprof.text.overview import Overview, overview, rate_of
 from dsprof.text.table import PLAIN, PartTable
 from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
 from dsprof.text.verdict import other_section, reason_section, verdict_section
@@ -319,7 +319,7 @@ def _speed(seen: Overview) -> str:
         elif so_far and not seen.training:
             said.append(f"{format_count(so_far)} {unit} since the start")
     if seen.samples_per_second_of_steps:
-        said[0] = words.rate_of(
+        said[0] = rate_of(
             seen.samples_per_second_of_steps,
             seen.samples_per_second or 0.0,
             seen.samples_per_second_mean,

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dsprof.analysis.rates import DIFFERS
 from dsprof.events import COUNTED
 from dsprof.recording.launches import is_every_rank_recorded, ranks_recorded
-from dsprof.units import format_count, format_ranks, format_seconds, format_share, ranges, windows
+from dsprof.units import format_ranks, format_seconds, format_share, ranges, windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,22 +303,6 @@ def of_clocks(known: Mapping[str, Any]) -> str:
     said = f"{host}'s is {format_seconds(abs(ahead))} {where} {first}'s, if both end steps at once "
     said += f"(give or take {error})"
     return said + (f"; others of {len(told):,} hosts less" if len(told) > 2 else "")
-
-
-def rate_of(batch_over_time: float, stated: float, of_all: float | None, kind: str = "") -> str:
-    """Samples per second of a mean step beside the rates stated, which differ, and why they do.
-
-    `of_all` is the last mean rate of all steps so far that is stated, if there is one: where it
-    tells no more, what is stated of single steps leaves out none of a step, but these are others.
-    """
-    said = f"the {format_count(stated)} stated{kind}"
-    if stated < batch_over_time:
-        why = f"{said} are of single steps, slower than most"
-    elif of_all and of_all * (1 - DIFFERS) <= batch_over_time:
-        why = f"{said} are of single steps, quicker than most"
-    else:
-        why = f"{said} leave out part of a step"
-    return f"{format_count(batch_over_time)} samples/s, batch over step time; {why}"
 
 
 def step_of(found: Finding, step: float | None) -> float | None:

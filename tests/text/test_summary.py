@@ -20,9 +20,8 @@ from dsprof.page.ranks import rank_section
 from dsprof.page.trust import doubt_section
 from dsprof.recording import Unit, Writer
 from dsprof.run import load
-from dsprof.text import words
 from dsprof.text.document import document
-from dsprof.text.overview import overview
+from dsprof.text.overview import overview, rate_of
 from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
 from tests.findings.test_ranks import ranks
 from tests.loaded import run_of_text
@@ -563,7 +562,7 @@ def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps(tmp_pa
 def test_why_rates_are_not_those_of_the_mean_step(
     stated: float, of_all: float | None, why: str
 ) -> None:
-    said = words.rate_of(16.0, stated, of_all)
+    said = rate_of(16.0, stated, of_all)
     assert said == f"16 samples/s, batch over step time; the {stated:.0f} stated {why}"
 
 
