@@ -1,4 +1,4 @@
-"""What passes between the steps that DeepSpeed's rates count, where a log has no timers."""
+"""What passes between the steps that DeepSpeed's own rates and times count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.places import look_at
 from dsprof.findings.proofs import average_proof, step_proof
-from dsprof.findings.rated import rated_seconds
+from dsprof.findings.rated import Counted, counted
 from dsprof.findings.rhythm import period_of, steps_apart
 from dsprof.findings.saves import saving_inside
 from dsprof.findings.spikes import LOOK
@@ -33,7 +33,6 @@ from dsprof.units import format_seconds, format_share
 
 #: Share of it from which on those that stick out hold it.
 _MOST: Final = 0.8
-_WHERE: Final = "between a step and the next forward"
 _LOADING: Final = Advice(
     "DataLoader(num_workers=...)",
     "",
@@ -52,11 +51,13 @@ UNTIL_STEP: Final = (
 
 
 class _Between(NamedTuple):
-    """Of each judged row: its seconds by the clock, those between steps, and how many it covers."""
+    """Of each judged row: its seconds by the clock, those between steps, and how many it covers;
+    with the words for what DeepSpeed counts."""
 
     whole: Floats
     seconds: Floats
     weights: Floats
+    counted: Counted
 
     @property
     def cost(self) -> float:
@@ -65,12 +66,8 @@ class _Between(NamedTuple):
 
 
 def between_steps(facts: Facts) -> Finding | None:
-    """ThroughputTimer counts from the start of forward, or of the engine's own loader, to the end
-    of the engine's step, on a clock that waits for the GPU; time stamps count all. None where that
-    is nothing to speak of.
-
-    Source: ThroughputTimer and DeepSpeedEngine of DeepSpeed 0.7 to 0.19.
-    """
+    """DeepSpeed's figures count a part of what time stamps show (see `rated.counted`). None where
+    the rest is nothing to speak of."""
     found = _between(facts)
     if found is None:
         return None
@@ -82,19 +79,18 @@ def between_steps(facts: Facts) -> Finding | None:
     return Finding(
         rule="unaccounted-time",
         severity=severity,
-        title=f"{share} of the time passes between DeepSpeed's steps, where its rates do not count"
-        + _seldom(facts.steps, rows),
-        summary=f"DeepSpeed's samples/s count from forward() to the end of step(): "
-        f"{format_seconds(whole - cost)}. By the time stamps it takes {format_seconds(whole)}, in "
-        f"the mean of {len(facts.steps):,} {called(facts.steps)}: {format_seconds(cost)} of that "
-        "the script spends between step() and the next forward(), such as in loading data, "
-        "evaluating, saving or logging."
+        title=f"{share} of the time passes between DeepSpeed's steps, where its "
+        f"{found.counted.figures} do not count{_seldom(facts.steps, rows)}",
+        summary=f"{found.counted.said}: {format_seconds(whole - cost)}. By the time stamps it "
+        f"takes {format_seconds(whole)}, in the mean of {len(facts.steps):,} "
+        f"{called(facts.steps)}: {format_seconds(cost)} of that the script spends "
+        f"{found.counted.apart}, such as in {found.counted.such_as}."
         + (_longest(facts.steps, found, rows) if len(rows) else "")
         + " Medium confidence: what it is can only be guessed.",
         share=cost / whole,
         seconds_per_step=cost,
         evidence=(*average_proof(facts), _rate(facts)),
-        advice=(*_of_script(rows), *_to_see(facts)),
+        advice=(*_of_script(found, rows), *_to_see(facts, found)),
         confidence="medium",
     )
 
@@ -105,18 +101,18 @@ def part_between(facts: Facts, seconds: float) -> tuple[str, tuple[Advice, ...]]
     found = _between(facts)
     if found is None:
         return "", ()
+    words = found.counted
     if found.cost < WORTH_NAMING * seconds:
-        return UNTIL_STEP, ()
+        return UNTIL_STEP * words.loads, ()
     rows, cost = _that_hold_it(found), min(found.cost, seconds)
     rest = seconds - cost
     said = (
-        f" DeepSpeed's samples/s count from forward() to the end of step(): {format_seconds(cost)} "
-        f"of it passes between step() and the next forward(){_seldom(facts.steps, rows)}, such as "
-        "in loading data, evaluating, saving or logging"
+        f" {words.said}: {format_seconds(cost)} of it passes "
+        f"{words.apart}{_seldom(facts.steps, rows)}, such as in {words.such_as}"
     )
     if rest >= WORTH_NAMING * seconds:
-        said += f"; {format_seconds(rest)} between forward() and the end of step()"
-    return f"{said}.", _of_script(rows) if cost > rest else ()
+        said += f"; {format_seconds(rest)} {words.inside}"
+    return f"{said}.", _of_script(found, rows) if cost > rest else ()
 
 
 def pass_in_few(facts: Facts) -> bool:
@@ -125,19 +121,20 @@ def pass_in_few(facts: Facts) -> bool:
     return found is not None and len(_that_hold_it(found)) > 0
 
 
-def _of_script(rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
-    return (LOOK,) if len(rows) else (_LOADING,)
+def _of_script(found: _Between, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
+    return (LOOK,) if len(rows) else (_LOADING,) * found.counted.loads
 
 
 def _between(facts: Facts) -> _Between | None:
-    """None unless rates of DeepSpeed's and time stamps tell the seconds of the same steps."""
+    """None unless DeepSpeed's figures and time stamps tell the seconds of the same steps."""
     steps = facts.steps
-    rated = rated_seconds(facts, steps)
-    if rated is None:
+    inside = counted(facts, steps)
+    if inside is None:
         return None
     whole = steps["seconds"].to_numpy(dtype=float)
     apart = saving_inside(facts, steps) + evaluating_inside(facts, steps)
-    return _Between(whole, whole - rated - apart, np.asarray(weights_of(steps), np.float64))
+    weights = np.asarray(weights_of(steps), np.float64)
+    return _Between(whole, whole - inside.seconds - apart, weights, inside)
 
 
 def _that_hold_it(found: _Between) -> npt.NDArray[np.intp]:
@@ -169,5 +166,5 @@ def _rate(facts: Facts) -> Evidence:
     return step_proof(facts, facts.own_steps.loc[facts.steps.index[-1]])
 
 
-def _to_see(facts: Facts) -> tuple[Advice, ...]:
-    return record(facts, EVERY_PHASE) or (look_at(_WHERE),)
+def _to_see(facts: Facts, found: _Between) -> tuple[Advice, ...]:
+    return record(facts, EVERY_PHASE) or (look_at(found.counted.apart),)

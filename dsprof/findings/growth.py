@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -14,13 +12,9 @@ from dsprof.events import CLASSES, Class
 from dsprof.findings.evaluations import are_of_evaluations
 from dsprof.findings.facts import Facts
 from dsprof.findings.places import place_of
-from dsprof.findings.rated import rated_seconds
+from dsprof.findings.rated import counted
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 from dsprof.units import format_share
-
-_BETWEEN_STEPS: Final = (
-    "spent between step() and the next forward(), where DeepSpeed's rates do not count"
-)
 
 
 def grown(
@@ -41,7 +35,7 @@ def grown(
         return _of_what_was_added(longer / rise, timer)
     beyond = risen_between_steps(facts, before, after)
     if beyond >= WAITING_EXPLAINS * rise:
-        return _of_what_was_added(beyond / rise, _BETWEEN_STEPS)
+        return _of_what_was_added(beyond / rise, _between_steps(facts, after))
     if len(known) > 1:
         what = f"time no timer explains{_where(facts, after)}"
         return _of_what_was_added(float(more[name]) / rise, what)
@@ -55,8 +49,13 @@ def risen_between_steps(facts: Facts, before: pd.DataFrame, after: pd.DataFrame)
 
 
 def _between(facts: Facts, steps: pd.DataFrame) -> float | None:
-    rated = rated_seconds(facts, steps)
-    return None if rated is None else float((steps["seconds"] - rated).mean())
+    inside = counted(facts, steps)
+    return None if inside is None else float((steps["seconds"] - inside.seconds).mean())
+
+
+def _between_steps(facts: Facts, steps: pd.DataFrame) -> str:
+    words = counted(facts, steps)
+    return f"spent {words.apart}, where DeepSpeed's {words.figures} do not count" if words else ""
 
 
 def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool:

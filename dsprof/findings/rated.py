@@ -1,8 +1,8 @@
-"""What of a step DeepSpeed's rates count: from the start of forward to the end of its step."""
+"""What of a step DeepSpeed's rates and times count: not what a script does between its steps."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ _OF_DEEPSPEED: Final = (
     "deepspeed.throughput_07",
     "deepspeed.throughput_cut",
 )
+_OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 _SYNCHRONIZED: Final = "timers.throughput.synchronized"
 #: First steps of a launch that its mean rate leaves out.
 _UNCOUNTED: Final = 2
@@ -31,15 +32,72 @@ def are_deepspeeds(facts: Facts) -> bool:
     return len(rates) > 0 and bool(among(rates["pattern"], _OF_DEEPSPEED).all())
 
 
-def rated_seconds(facts: Facts, steps: pd.DataFrame) -> Floats | None:
-    """Seconds of each of `steps`, or windows, that rates count, where the clock tells all of each;
-    None unless all are known, are of DeepSpeed's timer and waited for the device. [steps]"""
-    if not steps["seconds_from"].eq("clock").all():
+class Counted(NamedTuple):
+    """What DeepSpeed's own figures count of each step, and the words for it.
+
+    Attributes:
+        seconds: of each row. [rows]
+        figures: what they are: rates, or times.
+        said: what they count.
+        inside, apart: where that lies, and where the rest passes.
+        such_as: what a script does there.
+        loads: whether it may load there what it trains with.
+    """
+
+    seconds: Floats
+    figures: str
+    said: str
+    inside: str
+    apart: str
+    such_as: str
+    loads: bool
+
+
+def counted(facts: Facts, steps: pd.DataFrame) -> Counted | None:
+    """Of `steps`, or windows, of which the clock tells all; None unless known of each."""
+    if not steps["seconds_from"].eq("clock").all() or SELDOM in facts.doubts:
         return None
+    seconds = _in_train_batch(facts, steps)
+    if seconds is not None:
+        return Counted(
+            seconds,
+            figures="times",
+            said="DeepSpeed's times of a step are those of train_batch()",
+            inside="inside train_batch()",
+            apart="between one train_batch() and the next",
+            such_as="evaluating, saving or logging",
+            loads=False,
+        )
+    seconds = _by_rates(facts, steps)
+    if seconds is None:
+        return None
+    return Counted(
+        seconds,
+        figures="rates",
+        said="DeepSpeed's samples/s count from forward() to the end of step()",
+        inside="between forward() and the end of step()",
+        apart="between step() and the next forward()",
+        such_as="loading data, evaluating, saving or logging",
+        loads=True,
+    )
+
+
+def _in_train_batch(facts: Facts, steps: pd.DataFrame) -> Floats | None:
+    """Seconds as the pipeline engine logs them. [steps]
+
+    Source: PipelineEngine.train_batch of DeepSpeed 0.3 to 0.19, whose timer also covers loading.
+    """
+    logged = of_kind(facts.run.told, Kind.METRIC, "step_seconds")
+    if logged.empty or not among(logged["pattern"], _OF_PIPELINES).all():
+        return None
+    own = facts.own_steps.loc[steps.index]
+    return own["seconds"].to_numpy(dtype=float) if own["seconds_from"].eq("logged").all() else None
+
+
+def _by_rates(facts: Facts, steps: pd.DataFrame) -> Floats | None:
+    """Seconds by the rates of DeepSpeed's timer, if it waited for the device. [steps]"""
     batch = batch_of(facts.run, steps)
-    if batch is None or SELDOM in facts.doubts or not are_deepspeeds(facts):
-        return None
-    if set_to(facts, _SYNCHRONIZED) is False:
+    if batch is None or not are_deepspeeds(facts) or set_to(facts, _SYNCHRONIZED) is False:
         return None
     own = batch / steps["samples_per_second"].to_numpy(dtype=float)
     of_all = _of_windows(facts, steps, batch)

@@ -171,7 +171,7 @@ def _number(found: Finding | None, step: float | None, *, divided: bool) -> tupl
         of = f" of {format_seconds(step)}" if step else ""
         spent = _SPENT.get(found.rule, "")
         if found.rule == _UNTIMED and not divided:
-            spent = " is what the rates leave of it"
+            spent = " is what DeepSpeed's own figures leave of it"
         what = f"{_of(found)}{spent}"
         return format_share(found.share), (
             f"{what}: {format_seconds(cost)}{of} per step" if cost else what

@@ -111,7 +111,7 @@ def test_evaluations_between_steps_are_left_to_their_own_rule() -> None:
 
 def test_the_page_says_what_the_number_is_of() -> None:
     shown = verdict(job(lambda _: 0.06))
-    assert "is what the rates leave of it" in str(shown)
+    assert "is what DeepSpeed's own figures leave of it" in str(shown)
 
 
 _TIMERS = "fwd: 10.00 | bwd: 20.00 | bwd_inner: 15.00 | bwd_allreduce: 5.00 | step: 10.00"
@@ -205,3 +205,23 @@ def test_printed_steps_that_are_slower_than_the_others_do_not_pass_between_steps
     assert found.severity is Severity.CRITICAL
     assert "The source does not time what grew." in found.summary
     assert not priced(run)
+
+
+def test_what_passes_between_calls_of_the_pipeline_engine_is_told() -> None:
+    """It logs what it spends in train_batch(), the mean of five calls."""
+    lines, at = [], pd.Timestamp("2026-01-01 00:00:10.003")
+    for step in range(5, 155, 5):
+        at += pd.Timedelta(5 * 0.15, "s")
+        stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+        lines += [
+            f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
+            f"steps: {step} loss: 1.5000 iter time (s): 0.050 samples/sec: 640.000\n",
+        ]
+    (found,) = priced(run_of_text(*lines))
+    assert found.title == (
+        "67 % of the time passes between DeepSpeed's steps, where its times do not count"
+    )
+    assert "between one train_batch() and the next, such as in evaluating" in found.summary
+    assert found.seconds_per_step == pytest.approx(0.1, rel=0.01)
+    assert "num_workers" not in str(found.advice)  # train_batch() loads by itself
+    assert "what DeepSpeed's own figures leave of it" in str(verdict(run_of_text(*lines)))
