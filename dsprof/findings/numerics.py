@@ -19,6 +19,7 @@ from dsprof.findings.skips import (
     cut_off,
     halvings_at_start,
     of_how_many,
+    only_tries,
     overflows,
     skips_of,
 )
@@ -59,7 +60,8 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             f"gradients overflowed{_even(floor)}",
             summary=f"{_part(skips)} of the steps{whose} so far taught the model "
             f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}"
-            f"{_SPENT * (spent and floor is None)}",
+            f"{_SPENT * (spent and floor is None)}"
+            f"{_of_tries(facts, engine) if skips.lasts and not spent else ''}",
             share=skips.share if seconds else None,
             seconds_per_step=seconds,
             engine=engine,
@@ -263,7 +265,8 @@ def _scale_advice(
 ) -> tuple[Advice, ...]:
     other = bf16(facts, "bf16 needs no loss scale and skips nothing")
     if at_start is False or skips > MOST_AT_START:
-        return (*_look_at_training(facts), *other)
+        tries = only_tries(facts.run, engine)
+        return (*(_seldom_tries(facts) if tries else _look_at_training(facts)), *other)
     scale = _scales(facts, engine)
     known = at_start and len(scale) and 1 <= scale.iloc[-1] < math.inf
     why = "each skip at the start only halves the scale once"
@@ -287,6 +290,27 @@ def _halvings(facts: Facts, skips: int, engine: int | None) -> int:
     hysteresis, nor those of a scale that had grown."""
     lowered, others = halvings_at_start(facts.run, engine)
     return max(1, lowered, skips - others)
+
+
+_TRIED: Final = (
+    " Since the scale first grew, only scales that had just grown overflowed: the scaler tries "
+    "them out, and those that held before still hold."
+)
+
+
+def _of_tries(facts: Facts, engine: int | None) -> str:
+    return _TRIED if only_tries(facts.run, engine) else ""
+
+
+def _seldom_tries(facts: Facts) -> tuple[Advice, ...]:
+    """Source: fp16.loss_scale_window of DeepSpeed, `_WINDOW` unless it is set."""
+    if set_to(facts, "fp16.loss_scale_window") is None:
+        return ()
+    why = "the scale doubles after so many steps without an overflow, and each try costs skips"
+    return change(facts, "fp16.loss_scale_window", _WINDOW, why, least=True)
+
+
+_WINDOW: Final = "1000"
 
 
 def _look_at_training(facts: Facts) -> tuple[Advice, ...]:

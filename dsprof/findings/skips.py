@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
@@ -36,16 +37,35 @@ def overflows(run: Run, engine: int | None = None) -> pd.DataFrame:
 def halvings_at_start(run: Run, engine: int | None = None) -> tuple[int, int]:
     """How many overflow lines tell that they lowered a scale that had never grown, and how many
     others say that theirs was held by hysteresis, or had grown; of the rank that tells the most."""
-    lines = overflows(run, engine)
-    if lines.empty:
-        return 0, 0
-    most = lines["rank"].fillna(-1).mode().iloc[0]
-    scales = _scales(lines[lines["rank"].fillna(-1) == most]).dropna()
-    lowered = scales["left"].lt(scales["attempted"])
-    scales = scales[~(scales.eq(scales.shift()).all(axis=1) & lowered)]  # by another rank
+    scales = _of_one_rank(overflows(run, engine))
     grown = scales["attempted"].gt(scales["left"].shift()).cummax()
     lowered = scales["left"].lt(scales["attempted"]) & ~grown
     return int(lowered.sum()), int((~lowered).sum())
+
+
+def only_tries(run: Run, engine: int | None = None) -> bool:
+    """Whether all skips since the scale first grew are of scales that had just grown: scales that
+    held before still do. Of the rank that tells the most of them."""
+    scales = _of_one_rank(overflows(run, engine))
+    tried, held, grew = False, False, False
+    last = np.inf
+    for attempted, left in scales.itertuples(index=False):
+        grew = grew or attempted > last
+        tried = attempted > last or (tried and held and attempted == last)
+        if grew and not tried:
+            return False
+        held, last = left == attempted, left
+    return grew
+
+
+def _of_one_rank(lines: pd.DataFrame) -> pd.DataFrame:
+    """The scales that lines of the rank with most of them attempted and left."""
+    if lines.empty:
+        return _scales(lines)
+    rank = lines["rank"].fillna(-1)
+    scales = _scales(lines[rank == rank.mode().iloc[0]]).dropna()
+    lowered = scales["left"].lt(scales["attempted"])
+    return scales[~(scales.eq(scales.shift()).all(axis=1) & lowered)]  # said by another rank
 
 
 def _scales(lines: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pandas as pd
@@ -287,6 +288,42 @@ def test_a_skip_that_only_uses_up_hysteresis_halves_no_scale() -> None:
     found = alone(run_of(told), _STREAK)
     assert found.title.startswith("8 steps were skipped")
     assert found.advice[0].to == "lower by up to 7"
+
+
+def growing(*more: str) -> list[Row]:
+    """Skips of a scaler that comes down to 2^15 and tries 2^16 again after each 20 steps; then
+    `more` of them."""
+    down = [f"Attempted loss scale: {2**p}, reducing to {2 ** (p - 1)}" for p in range(20, 15, -1)]
+    tries = [
+        "Attempted loss scale: 65536, but hysteresis is 2. Reducing hysteresis to 1",
+        "Attempted loss scale: 65536, reducing to 32768",
+    ]
+    texts = dict(enumerate(down, 1))
+    for step in range(26, 120, 22):
+        texts |= {step: tries[0], step + 1: tries[1]}
+    texts |= dict(enumerate(more, 118))
+    rows: list[Row] = [metric("step_seconds", step, 1.0) for step in range(1, 121)]
+    return [*rows, *(metric("overflow", step, 1.0, text=text) for step, text in texts.items())]
+
+
+@pytest.mark.parametrize("window", [20, 1000, None])
+def test_skips_of_a_scale_that_had_just_grown_are_put_down_to_its_growing(
+    window: int | None,
+) -> None:
+    fp16 = {"enabled": True} | ({} if window is None else {"loss_scale_window": window})
+    run = run_of(growing(), ds_config=json.dumps({"fp16": fp16}))
+    found = alone(run, _STREAK)
+    assert "only scales that had just grown overflowed" in found.summary
+    advised = {advice.setting: advice.to for advice in found.advice}
+    assert advised.get("fp16.loss_scale_window") == ("1000" if window == 20 else None)
+    assert "learning rate, warm-up" not in advised
+
+
+def test_skips_of_a_scale_that_had_held_are_put_down_to_gradients() -> None:
+    fell = "Attempted loss scale: 32768, reducing to 16384"
+    found = alone(run_of(growing(fell), ds_config='{"fp16": {"loss_scale_window": 20}}'), _STREAK)
+    assert "had just grown" not in found.summary
+    assert found.advice[0].setting == "learning rate, warm-up"
 
 
 def test_a_scale_at_its_floor_is_not_advised_to_start_lower() -> None:
