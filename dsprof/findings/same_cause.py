@@ -106,7 +106,8 @@ def _input_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
 
 def _class_of_some_steps(by_rule: dict[str, Finding], facts: Facts) -> None:
     """Steps that are longer, and a class of time that is longer in them and is judged in all."""
-    if "step-spikes" in by_rule and pass_in_few(facts):
+    if facts.breakdown is None and "step-spikes" in by_rule and pass_in_few(facts):
+        # beside timers, what such steps take is no part of `unaccounted-time`
         _is_part(by_rule, "unaccounted-time", "step-spikes", facts)
     if "step-spikes" in by_rule and are_of(facts, "optimizer"):
         _is_part(by_rule, "step-spikes", "optimizer-bound", facts)
