@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.apart import distances, happened_in
 from dsprof.analysis.breakdown import (
     engines,
     known_by,
@@ -27,7 +28,8 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.findings.rules import ENDED
-from dsprof.run.between import SURPLUS
+from dsprof.run.between import SURPLUS, names_apart
+from dsprof.run.table import among, where
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 from dsprof.text.words import measured_by
@@ -109,7 +111,7 @@ class Comparison:
 
 def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
     """Judge `second` against `first`; differences within `tolerance` count as none."""
-    rows_a, rows_b = _judgeable(first, second)
+    rows_a, rows_b = _by_one_clock((first, second), _judgeable(first, second))
     measures = {known_by(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
@@ -117,8 +119,10 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     same = len(rows_a) > 0 and _same(first.steps, second.steps)
     obstacle = _incomparable((first, rows_a), (second, rows_b)) or _unlike(first, second)
     judged = dict(_SAME) if same else _judged(before, after, tolerance, obstacle)
-    if judged["answer"] in {"none", "improvement"} and measures == {"timers"}:
-        judged |= _unseen(first, second, batch_b / batch_a, tolerance)
+    if judged["answer"] in {"none", "improvement"}:
+        unseen = {"timers": _unseen, "throughput": _between}
+        for beside in (unseen[way] for way in unseen if measures == {way}):
+            judged |= beside(first, second, batch_b / batch_a, tolerance)
     return Comparison(
         **judged,
         assumed="" if same or judged["answer"] == "cannot tell" else _assumed(first, second),
@@ -165,6 +169,33 @@ def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     return timed if same and min(map(len, timed)) >= _FEWEST else each
 
 
+def _by_one_clock(
+    runs: tuple[Run, Run], both: tuple[pd.DataFrame, pd.DataFrame]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Where time stamps tell the steps of one run, and confirm the rates of the other, those of
+    both by the clock: rates may leave out a little."""
+    if {known_by(rows) for rows in both} != {"clock", "throughput"}:
+        return both
+    first, second = (_clocked(run, rows) for run, rows in zip(runs, both, strict=True))
+    return first, second
+
+
+def _clocked(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps that rates tell, by the time stamps up to each, apart from what happened between; as
+    they are, where stamps tell few of them or something else."""
+    if known_by(steps) != "throughput":
+        return steps
+    apart = distances(run.steps)
+    others = happened_in(apart, where(run.told, among(run.told["name"], names_apart(run.told))))
+    apart = where(apart, apart.index.isin(steps.index) & ~apart.index.isin(others["within"]))
+    rows, elapsed, passed = steps.loc[apart.index], apart["elapsed"], apart["passed"]
+    told = float((rows["seconds"] * passed).sum())
+    confirmed = abs(float(elapsed.sum()) - told) <= SURPLUS * told
+    if not confirmed or 2 * len(rows) < len(steps):
+        return steps
+    return rows.assign(seconds=elapsed / passed, covers=passed, seconds_from="clock")
+
+
 def _by_timers(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
     """The timed ones of `steps`, with the sums of their timers as seconds."""
     timed = run.timed[steps.index]
@@ -187,6 +218,19 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
         return {}
     why = f"timers leave out what nobody timed, and whole steps, too few to judge, take {ratio:.2f}"
     return {"answer": "cannot tell", "why": f"{why} times as long", "needed": _FEWEST}
+
+
+def _between(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:
+    """Fields that revoke a pass by rates where time stamps that are too coarse for single steps
+    show the second run's to take longer: rates leave out what lies between steps. Where stamps show
+    no more than the rates, that may be so much more."""
+    before, after = main_steps(first.steps), main_steps(second.steps)
+    ratio = mean_of(after, "seconds") / mean_of(before, "seconds") / batches
+    sure = known_by(before) == "clock"
+    if known_by(after) != "clock" or ratio <= 1 + tolerance + (0.0 if sure else SURPLUS):
+        return {}
+    why = f"rates leave out what lies between steps, and by the time stamps steps take {ratio:.2f}"
+    return {"answer": "cannot tell", "why": f"{why} times as long", "needed": None}
 
 
 def _judged(first: Times, second: Times, tolerance: float, obstacle: str) -> dict[str, Any]:
@@ -341,23 +385,13 @@ def _incomparable(*judged: tuple[Run, pd.DataFrame]) -> str:
     if one != other and any(engines(run.steps) for run, _ in judged):
         return f"engine {one} takes most time in the first run, and engine {other} in the second"
     ways = [known_by(rows) for _, rows in judged]
-    if ways[0] == ways[1] or all(_by_the_clock(rows) for _, rows in judged):
+    if ways[0] == ways[1]:
         return ""
     first, second = (
         measured_by(way, recorded=run.is_recording) or "several kinds of lines"
         for way, (run, _) in zip(ways, judged, strict=True)
     )
     return f"step times come from {first} in the first run and from {second} in the second"
-
-
-def _by_the_clock(rows: pd.DataFrame) -> bool:
-    """Whether time stamps tell the seconds of these steps, or confirm those that rates tell."""
-    if known_by(rows) == "clock":
-        return True
-    apart, passed = rows["at"].diff().dt.total_seconds(), rows["step"].diff()
-    told = (rows["seconds"] * passed)[apart.notna()].sum()
-    rated = known_by(rows) == "throughput" and bool(rows["at"].notna().all())
-    return rated and abs(float(apart.sum() - told)) <= SURPLUS * float(told)
 
 
 def _side(run: Run, times: Times, batch: float) -> Side:

@@ -25,8 +25,9 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
+from tests.findings.test_between_steps import is_twentieth, written
 from tests.findings.test_between_steps import job as between_steps
-from tests.loaded import sample
+from tests.loaded import run_of_text, sample
 from tests.recording.recorded import MS, header, record
 from tests.run.run_rows import events, metric, timers
 from tests.run.test_seldom import at_tenths, printed
@@ -519,6 +520,33 @@ def test_a_step_by_the_clock_is_held_against_rates_that_the_clock_confirms() -> 
     found = compare(before, after)
     assert found.answer == "regression"
     assert found.ratio == pytest.approx(1.6, rel=0.01)
-    assert found.seconds_from is None
+    assert found.seconds_from == "clock"
     before.steps["at"] = before.steps["at"].where(before.steps["step"] < 0)  # without any
     assert compare(before, after).answer == "cannot tell"
+
+
+def test_what_rates_leave_out_of_one_run_alone_is_no_difference() -> None:
+    before = between_steps(lambda _: 0.009)
+    after = between_steps(lambda _: 0.012, takes=lambda _: 0.098, mean=163.0)
+    assert [overview(run).seconds_from for run in (before, after)] == ["throughput", "clock"]
+    found = compare(before, after)
+    assert found.answer == "none"
+    assert found.ratio == pytest.approx(0.11 / 0.109, rel=0.005)
+
+
+def test_evaluations_are_left_out_of_steps_by_the_clock() -> None:
+    said = "Validation loss: 1.2345\n"
+    before = between_steps(lambda step: 0.1 * is_twentieth(step), said=said)
+    after = between_steps(lambda step: 0.06 + 0.1 * is_twentieth(step), said=said)
+    assert compare(before, after).ratio == pytest.approx(1.6, rel=0.01)
+
+
+def test_a_run_does_not_pass_by_rates_if_coarse_time_stamps_show_longer_steps() -> None:
+    before, after = (
+        run_of_text(*(re.sub(r"(:\d\d),\d{3}\]", r"\1,000]", line) for line in written(passes)))
+        for passes in (lambda _: 0.0, lambda _: 0.06)
+    )
+    found = compare(before, after)
+    assert found.answer == "cannot tell"
+    assert "by the time stamps steps take 1.6" in found.why
+    assert compare(after, before).answer != "regression"

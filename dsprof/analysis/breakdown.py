@@ -48,6 +48,8 @@ _LIKE = 1.5
 
 #: So many steps, or windows, that the clock tells show by themselves how a run goes on.
 _SERIES = 10
+#: Part of the run, from the first to the last step, that these must reach over.
+_ALL_ALONG = 0.9
 
 _RATES = ("samples_per_second", "tokens_per_second", "tflops")
 
@@ -110,15 +112,22 @@ def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     same way, without the warm-up.
 
     The clock's, where it tells most of these steps, or windows, one by one, or shows of some that
-    timers leave out most of their time; not where it shows that rates are of slower steps alone:
-    these stick out of single steps, and not of windows.
+    timers leave out most of their time; not where it tells of a part of the run alone, nor where it
+    shows that rates are of slower steps alone: these stick out of single steps, not of windows.
     """
     part = _warm(longest_part(steps))
     by_clock = where(part, part["whole_from"].eq("clock") & ~part["smoothed"].astype(bool))
+    if _span(by_clock) < _ALL_ALONG * _span(part):
+        return part
     known, whole = (by_clock[name].sum() for name in ("seconds", "whole_seconds"))
     most = 2 * len(by_clock) > part["seconds"].notna().sum() and whole >= known
     left_out = len(by_clock) >= _SERIES and whole >= 2 * known
     return whole_steps(by_clock) if most or left_out else part
+
+
+def _span(part: pd.DataFrame) -> float:
+    """Steps from the first to the last of these, one launch's."""
+    return float(np.ptp(numbers(part["step"]))) if len(part) else 0.0
 
 
 def known_by(steps: pd.DataFrame) -> str | None:
@@ -257,9 +266,9 @@ def mean_of(steps: pd.DataFrame, column: str) -> float:
 
 
 def weights_of(steps: pd.DataFrame) -> np.ndarray:
-    """The number of steps whose mean each row is, as bars and lines state it; else 1. What the
-    clock shows beyond timers is spread over rows that tell of single steps. [rows]"""
-    of_several = steps["seconds_from"].isin(["bar", "logged"])
+    """The number of steps whose mean each row is, as bars, lines and time stamps tell it; else 1.
+    [rows]"""
+    of_several = steps["seconds_from"].isin(["bar", "logged", "clock"])
     weights: np.ndarray = np.where(of_several, numbers(steps["covers"]), 1.0)
     return weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -126,7 +127,12 @@ def _of_script(found: _Between, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...
 
 
 def _between(facts: Facts) -> _Between | None:
-    """None unless DeepSpeed's figures and time stamps tell the seconds of the same steps."""
+    """None unless DeepSpeed's figures and time stamps tell the seconds of the same steps.
+
+    Where both tell means of windows alone, steps that stick out are in both.
+    """
+    if facts.stuck_out and facts.steps["smoothed"].any():
+        facts = replace(facts, stuck_out=(), answers={})
     steps = facts.steps
     inside = counted(facts, steps)
     if inside is None:

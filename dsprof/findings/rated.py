@@ -105,6 +105,18 @@ def _by_rates(facts: Facts, steps: pd.DataFrame) -> Floats | None:
     return rated if np.isfinite(rated).all() else None
 
 
+def _counted(facts: Facts, means: pd.DataFrame) -> pd.Series[float]:
+    """How many steps of its launch the timer had seen when it stated each of these mean rates; NaN
+    where it does not say, and the launch may go on from a checkpoint."""
+    told = (
+        of_kind(facts.run.told, Kind.METRIC, name).drop_duplicates("record").set_index("record")
+        for name in ("global_step", "micro_step")
+    )
+    steps, micro = (means["record"].map(rows["value"]).astype("float64") for rows in told)
+    own = means["step"].astype("float64")
+    return steps.fillna(own.where(own <= micro))
+
+
 def _of_windows(facts: Facts, steps: pd.DataFrame, batch: float) -> Floats:
     """The same by the mean rates so far at both ends of each window, NaN where these are not told:
     steps that print no rate of their own may be slower. [steps]
@@ -115,7 +127,8 @@ def _of_windows(facts: Facts, steps: pd.DataFrame, batch: float) -> Floats:
     means = means[means["value"].gt(0) & means["step"].notna()].drop_duplicates([*STEP])
     means = means.sort_values([*STEP])
     step = means["step"].astype("float64")
-    apart = pd.DataFrame({"step": step, "passed": (step - _UNCOUNTED) * batch / means["value"]})
+    counted = _counted(facts, means) - _UNCOUNTED
+    apart = pd.DataFrame({"step": step, "passed": counted * batch / means["value"]})
     apart = apart.groupby([means["segment"], means["engine"]]).diff()
     each = (apart["passed"] / apart["step"]).to_numpy()
     found = np.full(len(steps), np.nan)

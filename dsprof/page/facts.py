@@ -200,8 +200,9 @@ def _throughput(run: Run) -> Cell | None:
         less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run, main))
         lines = rate_lines(main, events, run.phases)
         if less:
-            so_far = overview(run).samples_per_second_mean
-            return Cell(rate_of(less, rates["samples/s"], so_far, ", mean,"), among=lines)
+            seen = overview(run)
+            of_all = seen.samples_per_second_counted or seen.samples_per_second_mean
+            return Cell(rate_of(less, rates["samples/s"], of_all, ", mean,"), among=lines)
         return Cell(f"{', '.join(said)}, mean", among=lines)
     if said:
         return Cell(f"{', '.join(said)}, mean")

@@ -55,7 +55,8 @@ _PART: Final = ["segment", "engine"]
 
 
 def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Parallel to `table`: `seconds` of whole steps by the clock, and whether they are `smoothed`.
+    """Parallel to `table`: `seconds` of whole steps by the clock, whether they are `smoothed`, and
+    of how many steps, `passed` since the stamp before, each is the mean.
 
     Args:
         events: tidy events, repaired.
@@ -72,7 +73,7 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Engines that take turns are left aside: what lies between two steps of one is work of the
     other.
     """
-    found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
+    found = pd.DataFrame({"seconds": np.nan, "smoothed": False, "passed": np.nan}, table.index)
     untimed = table["known"].isna().all()
     if untimed or (events["at"].isna().all() and table["at"].isna().all()):
         return found
@@ -86,16 +87,19 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     for _, part in where(stretches, ~take_turns(table)[stretches.index]).groupby(_PART):
         sure = _without_the_odd_one(part[part["usable"]])
-        beyond, elapsed = sure["beyond"].sum(), sure["elapsed"].sum()
+        beyond, elapsed, passed = (sure[name].sum() for name in ("beyond", "elapsed", "passed"))
         if len(sure) >= ENOUGH and _of_slower_ones(sure):
-            found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
-            found.loc[sure.index, "smoothed"] = not _is_fine(sure)
-        passed = sure["passed"].sum()
+            fine = _is_fine(sure)
+            each = sure["elapsed"] / sure["passed"]
+            found.loc[sure.index, "seconds"] = each if fine else elapsed / passed
+            found.loc[sure.index, "smoothed"] = not fine
+            found.loc[sure.index, "passed"] = sure["passed"]
         enough = len(sure) >= ENOUGH or (len(sure) > 1 and passed >= LONG)
         if not enough or beyond <= SURPLUS * elapsed + sure["slack"].sum():
             continue
         if _times_each(sure):
             found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
+            found.loc[sure.index, "passed"] = sure["passed"]
         else:
             mine = (table[_PART] == part[_PART].iloc[0]).all(axis=1) & table["known"].notna()
             found.loc[mine, "seconds"] = table["known"][mine] + beyond / passed
@@ -138,7 +142,7 @@ def _of_slower_ones(stretches: pd.DataFrame) -> bool:
 
 def _without_the_odd_one(stretches: pd.DataFrame) -> pd.DataFrame:
     beyond = stretches["beyond"]
-    odd = len(beyond) > 0 and beyond.max() > beyond.sum() - beyond.max()
+    odd = len(beyond) > 0 and beyond.max() > max(beyond.sum() - beyond.max(), 0.0)
     return stretches.drop(beyond.idxmax()) if odd else stretches
 
 
@@ -164,7 +168,7 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Where most steps are marked, their marks alone say when they ended: where one is lost, its
     timers count as those of another step.
     """
-    apart = among(events["name"], _names(events))  # also of a step, but behind its end
+    apart = among(events["name"], names_apart(events))  # also of a step, but behind its end
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
     wanted = [*STEP, "rank", "host", "at", "kind", "source", "line", "pattern"]
     rows = known_rank(where(events[wanted], stamped & ~apart))
@@ -215,7 +219,8 @@ def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "line": line}, table.index)
 
 
-def _names(events: pd.DataFrame) -> list[str]:
+def names_apart(events: pd.DataFrame) -> list[str]:
+    """Names of what is told of other doings than steps."""
     return [name for name in events["name"].cat.categories if re.search(_TOLD, name)]
 
 

@@ -131,6 +131,7 @@ def steps(
     sums = sums.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, batch_sizes(events, table, config), config)
     of_all_steps(table)
+    table["passed"] = stamped_steps(table)
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
         _by_wider_timers(table, sums)
@@ -281,6 +282,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
     table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
+    table["passed"] = clock["passed"].fillna(table["passed"])
 
 
 def _by_wider_timers(table: pd.DataFrame, timed: pd.Series[float]) -> None:
@@ -306,7 +308,7 @@ def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd
         "timers": lambda: marks[marks["pattern"].isin(_OF_MEANS)],
         "bar": lambda: bars.assign(steps=bars["covers"]),
     }
-    many = np.where(known_by("clock") & ~table["smoothed"], stamped_steps(table), np.nan)
+    many = np.where(known_by("clock") & ~table["smoothed"], table["passed"], np.nan)
     for way, told in said.items():
         if (mine := known_by(way)).any():
             rows, each = told(), np.full(len(table), np.nan)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import (
@@ -15,6 +16,7 @@ from dsprof.analysis.breakdown import (
     main_steps,
     mean_of,
     told_alike,
+    weights_of,
 )
 from dsprof.analysis.rates import (
     DIFFERS,
@@ -25,6 +27,7 @@ from dsprof.analysis.rates import (
 )
 from dsprof.events import Kind
 from dsprof.findings.last_bar import Bar, bar
+from dsprof.findings.rated import counted
 from dsprof.findings.skips import told_since, told_skips
 from dsprof.run.durations import window
 from dsprof.run.table import STEP, of_kind
@@ -71,7 +74,8 @@ class Overview:
     samples_per_second_mean: float | None = None  # the last that the source states of all so far
     tokens_per_second_mean: float | None = None  # the same
     tflops_mean: float | None = None  # the same
-    samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that is less
+    samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that differs
+    samples_per_second_counted: float | None = None  # of all these steps, by stated mean rates
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
     tokens_per_second_gpu: float | None = None  # of one GPU, where that of all is unknown
@@ -126,6 +130,7 @@ def _overview(run: Run) -> Overview:
         tokens_per_second_mean=_so_far(run, "tokens_per_second_mean"),
         tflops_mean=_so_far(run, "tflops_mean"),
         samples_per_second_of_steps=rate_of_steps(rates, length, batch_of(run, rates)),
+        samples_per_second_counted=_counted(run),
         tokens_per_second_gpu=_of_a_gpu(run, rates),
         training=training(run),
         bar=bar(run),
@@ -138,8 +143,8 @@ def _overview(run: Run) -> Overview:
 def rate_of(batch_over_time: float, stated: float, of_all: float | None, kind: str = "") -> str:
     """Samples per second of a mean step beside the rates stated, which differ, and why they do.
 
-    `of_all` is the last mean rate of all steps so far that is stated, if there is one: where it
-    tells no more, what is stated of single steps leaves out none of a step, but these are others.
+    `of_all` is the rate of all these steps as far as it is stated: where it is no more, what is
+    stated of single steps leaves out none of a step, but these are others.
     """
     said = f"the {format_count(stated)} stated{kind}"
     if stated < batch_over_time:
@@ -155,6 +160,15 @@ def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     """The rows whose rates are meant: those averaged, else all of the last launch's one engine."""
     last = steps[steps["segment"] == steps["segment"].max()]
     return last if main.empty and len(last["engine"].unique()) == 1 else main
+
+
+def _counted(run: Run) -> float | None:
+    """Samples per second of the judged steps by what the source counts of all of them."""
+    facts = run.judged[0]
+    inside, batch = counted(facts, facts.steps), batch_of(run, facts.steps)
+    if inside is None or batch is None:
+        return None
+    return number(batch / np.average(inside.seconds, weights=weights_of(facts.steps)))
 
 
 def _of_a_gpu(run: Run, rates: pd.DataFrame) -> float | None:

@@ -322,7 +322,7 @@ def _speed(seen: Overview) -> str:
         said[0] = rate_of(
             seen.samples_per_second_of_steps,
             seen.samples_per_second or 0.0,
-            seen.samples_per_second_mean,
+            seen.samples_per_second_counted or seen.samples_per_second_mean,
         )
     return ", ".join(said)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,8 +14,10 @@ from dsprof.findings.finding import Finding
 from dsprof.findings.rules import findings_of
 from dsprof.page.verdict import verdict
 from dsprof.run import Run
+from dsprof.text.overview import overview
 from tests.findings.plants import one
 from tests.loaded import run_of_text
+from tests.text.said import shown
 
 RULE = "unaccounted-time"
 _SETTINGS = """[2026-01-01 00:00:00,000] [INFO] [config.py:987:print_user_config]   json = {
@@ -31,31 +35,50 @@ def is_twentieth(step: int) -> bool:
     return step > 0 and step % 20 == 0
 
 
-def job(
+def tenth(_: int) -> float:
+    return 0.1
+
+
+def written(
     passes: Callable[[int], float],
     said: str = "",
     synchronized: str = "true",
-    timers: str = "",
+    timers: str | Callable[[int], str] = "",
     mean: float | Callable[[int], float] = 161.0,
-) -> Run:
-    """160 steps of which DeepSpeed counts 0.1 s each, every fifth printed; behind each of them so
-    many seconds pass, and behind each twentieth something is `said`. Each may have `timers`.
-    `mean` is the rate of all steps so far, or tells it for each."""
+    takes: Callable[[int], float] = tenth,
+    behind: int = 0,
+) -> list[str]:
+    """The lines of 160 steps of which DeepSpeed counts what each `takes`, every fifth printed;
+    behind each of them so many seconds pass, and behind each twentieth something is `said`. Each
+    may have `timers`. `mean` is the rate of all steps so far, or tells it for each. The job went on
+    from a checkpoint `behind` so many steps."""
     lines, at = [_SETTINGS % synchronized], pd.Timestamp("2026-01-01 00:00:10.003")
     for step in range(1, 161):
         lines += [said] * is_twentieth(step - 1)
-        at += pd.Timedelta(0.1 + passes(step - 1), "s")
+        at += pd.Timedelta(takes(step) + passes(step - 1), "s")
         if timers:
-            lines.append(f"[Rank 0] time (ms) | {timers}\n")
+            told = timers if isinstance(timers, str) else timers(step)
+            lines.append(f"[Rank 0] time (ms) | {told}\n")
         if step % 5 == 0:
             stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
             so_far = mean if isinstance(mean, float) else mean(step)
-            rates = f"RunningAvgSamplesPerSec={so_far}, CurrSamplesPerSec={160 + step % 3}"
+            rate = (160 + step % 3) * 0.1 / takes(step)
+            rates = f"RunningAvgSamplesPerSec={so_far}, CurrSamplesPerSec={rate}"
+            own = f"[Rank 0] step={behind + step}, skipped=0, lr=[0.1]"
             lines += [
-                f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1]\n",
+                f"{stamp} [logging.py:96:log_dist] {own}\n",
                 f"{stamp} [timer.py:199:stop] epoch=0/micro_step=0/global_step={step}, {rates}\n",
             ]
-    return run_of_text(*lines)
+    return lines
+
+
+def job(passes: Callable[[int], float], **more: Any) -> Run:
+    return run_of_text(*written(passes, **more))
+
+
+def counting(takes: Callable[[int], float]) -> Callable[[int], float]:
+    """The rate of all steps so far, as DeepSpeed counts them: from the third on."""
+    return lambda step: 16 * (step - 2) / sum(map(takes, range(3, step + 1)))
 
 
 def priced(run: Run) -> list[Finding]:
@@ -225,3 +248,88 @@ def test_what_passes_between_calls_of_the_pipeline_engine_is_told() -> None:
     assert found.seconds_per_step == pytest.approx(0.1, rel=0.01)
     assert "num_workers" not in str(found.advice)  # train_batch() loads by itself
     assert "what DeepSpeed's own figures leave of it" in str(verdict(run_of_text(*lines)))
+
+
+_ALL = "fwd: 40.00 | bwd: 50.00 | bwd_inner: 45.00 | bwd_allreduce: 5.00 | step: 10.00"
+
+
+def test_windows_that_stick_out_beside_timers_that_tell_the_rest_are_told() -> None:
+    run = job(lambda step: 3.0 if is_twentieth(step) else 0.0, timers=_ALL)
+    found = one(run, "step-spikes")
+    assert found.severity is Severity.CRITICAL
+    assert found.seconds_per_step == pytest.approx(7 * 3 / 155, rel=0.05)
+    assert not priced(run)
+
+
+def test_what_windows_that_stick_out_take_is_no_part_of_what_timers_leave_of_the_others() -> None:
+    timers = _ALL.replace("40.00", "20.00").replace("50.00", "30.00").replace("45.00", "25.00")
+    run = job(lambda step: 0.6 if is_twentieth(step) else 0.0, timers=timers)
+    found = one(run, "step-spikes")
+    assert found.severity is Severity.CRITICAL
+    assert found.seconds_per_step == pytest.approx(7 * 0.6 / 155, rel=0.05)
+    assert priced(run)[-1].seconds_per_step == pytest.approx(0.04, rel=0.05)
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_counts_its_rates_anew() -> None:
+    def takes(step: int) -> float:
+        return 0.1 if step <= 80 else 0.13
+
+    run = job(lambda _: 0.06, takes=takes, mean=counting(takes), behind=1000)
+    (found,) = priced(run)
+    assert found.seconds_per_step == pytest.approx(0.06, rel=0.02)
+
+
+def test_a_slow_beginning_does_not_change_why_rates_are_not_those_of_the_steps() -> None:
+    def takes(step: int) -> float:
+        return 10.0 if step < 9 else 0.1
+
+    run = job(lambda _: 0.06, takes=takes, mean=counting(takes))
+    seen = overview(run)
+    assert seen.samples_per_second_counted == pytest.approx(160, rel=0.02)
+    assert seen.samples_per_second_mean == pytest.approx(33, rel=0.05)
+    assert "stated leave out part of a step" in shown(run, 200)
+
+
+def test_steps_that_stick_out_by_their_timers_take_no_part_of_what_passes_between_steps() -> None:
+    """Every fifth is printed; of those between them, some take 1 s by their timers."""
+
+    def takes(step: int) -> float:
+        return 1.0 if step % 30 == 13 else 0.1
+
+    def timers(step: int) -> str:
+        return f"fwd: {400 * takes(step)} | bwd: {500 * takes(step)} | step: {100 * takes(step)}"
+
+    run = job(lambda _: 0.25, takes=takes, timers=timers, mean=counting(takes))
+    (found,) = priced(run)
+    assert re.search(r" 2[45]\d ms of it passes between", found.summary)
+    assert "between forward() and" not in found.summary
+
+
+def test_stamps_of_the_beginning_alone_do_not_tell_how_a_run_goes_on() -> None:
+    def takes(step: int) -> float:
+        return 0.1 if step <= 120 else 0.4
+
+    def timers(step: int) -> str:
+        return f"fwd: {400 * takes(step)} | bwd: {500 * takes(step)} | step: {100 * takes(step)}"
+
+    lines = written(lambda _: 0.3, takes=takes, timers=timers, mean=counting(takes))
+    many = len(lines) // 2
+    lines[many:] = [re.sub(r"^\[2026[^\]]*\] ", "", line) for line in lines[many:]]
+    found = one(run_of_text(*lines), "slowdown")
+    assert found.title.endswith(" on, a step takes 300 % longer")
+    assert found.steps == pytest.approx((121, 160), abs=2)
+
+
+def test_a_window_in_which_a_rate_is_lost_is_longer() -> None:
+    lines = written(lambda step: 0.2 * (step > 80))
+    lines = [line for line in lines if "global_step=85," not in line]
+    run = run_of_text(*lines)
+    steps = run.steps.set_index("step")
+    assert steps["covers"][[80, 90, 95]].to_list() == [5, 10, 5]
+    assert one(run, "slowdown").evidence[1].text == "step 90: 280 ms a step in the 10 up to it"
+
+
+def test_longer_windows_count_for_more_in_the_mean() -> None:
+    lines = written(lambda step: 0.5 * (20 < step <= 30 or 80 < step <= 90))
+    lines = [line for line in lines if "step=85," not in line]
+    assert overview(run_of_text(*lines)).seconds == pytest.approx(0.1 + 20 * 0.5 / 155, rel=0.01)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from dsprof.run.durations import clocked
-from tests.findings.test_between_steps import is_twentieth, job
+from tests.findings.test_between_steps import is_twentieth, job, written
+from tests.loaded import run_of_text
 
 TIMERS = "forward: 40.0 | backward: 50.0 | step: 10.0"
 
@@ -33,3 +36,13 @@ def test_timers_stay_what_is_shown_where_the_clock_tells_few_steps() -> None:
     run = job(lambda _: 0.06, timers=TIMERS)
     assert run.steps["whole_from"].eq("clock").sum() == 31
     assert clocked(run.steps) is run.steps
+
+
+def test_time_stamps_that_are_too_coarse_for_single_windows_show_their_mean() -> None:
+    """Every fifth step takes 1 s, the others 0.1 s: these alone are printed."""
+    lines = written(lambda _: 0.0, takes=lambda step: 0.1 if step % 5 else 1.0)
+    lines = [re.sub(r"(:\d\d),\d{3}\]", r"\1,000]", line) for line in lines]
+    steps = run_of_text(*lines).steps
+    assert set(steps["whole_from"].dropna()) == {"clock"}
+    shown = clocked(steps)["seconds"].iloc[1:]
+    assert shown.to_numpy() == pytest.approx(0.28, rel=0.03)
