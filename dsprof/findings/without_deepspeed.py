@@ -21,6 +21,7 @@ class Option(NamedTuple):
 _OPTIONS: Final = {
     "bf16.enabled": Option("--bf16", "on, without --fp16"),
     "fp16.initial_scale_power": Option("--initial-loss-scale", "lower"),
+    "fp16.loss_scale_window": Option("--loss-scale-window", "longer"),
     "gradient_clipping": Option("--clip-grad"),
     "train_micro_batch_size_per_gpu": Option(
         "--micro-batch-size", why="at the same --global-batch-size there are more micro-batches"
@@ -59,6 +60,7 @@ _IN_A_PIPELINE: Final = {
 _FIRST_OPTIONS: Final = {
     "bf16.enabled": Option("bf16", "on, without --fp16"),
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "fp16.loss_scale_window": Option("growth interval of the loss scale", "longer"),
     "gradient_clipping": Option("--clip-grad"),
     "train_micro_batch_size_per_gpu": Option("--batch-size", why="that of a rank"),
     "gradient_accumulation_steps": Option("--batch-size", "twice as large"),
@@ -72,6 +74,7 @@ _FIRST_OPTIONS: Final = {
 _IN_WORDS: Final = {
     "bf16.enabled": Option("bf16", "on, without fp16"),
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "fp16.loss_scale_window": Option("growth interval of the loss scale", "longer"),
     "gradient_clipping": Option("gradient clipping"),
     "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
     "gradient_accumulation_steps": Option(
@@ -85,6 +88,7 @@ _IN_WORDS: Final = {
 _NEMO: Final = {
     "bf16.enabled": Option("precision", "bf16-mixed"),
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "fp16.loss_scale_window": Option("growth interval of the loss scale", "longer"),
     "gradient_clipping": Option("clip_grad (NeMo 1: gradient_clip_val)"),
     "train_micro_batch_size_per_gpu": Option(
         "micro_batch_size", why="at the same global_batch_size there are more micro-batches"
@@ -119,6 +123,7 @@ _TRAINER: Final = {
 #: Without DeepSpeed it has these, too, by the names that DeepSpeed's advice has.
 _TRAINER_ALONE: Final = _TRAINER | {
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "fp16.loss_scale_window": Option("growth interval of the loss scale", "longer"),
     "gradient_accumulation_steps": Option("gradient_accumulation_steps"),
     "per_device_eval_batch_size": Option("per_device_eval_batch_size"),
 }
