@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.apart import distances, happened_in
 from dsprof.analysis.breakdown import (
     engines,
     known_by,
     main_steps,
     mean_of,
-    regular_steps,
     weights_of,
 )
+from dsprof.analysis.comparable import FEWEST, comparable
 from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.findings.rules import ENDED
-from dsprof.run.between import SURPLUS, names_apart
-from dsprof.run.table import among, where
+from dsprof.run.between import SURPLUS
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 from dsprof.text.words import measured_by
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
 TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
 
-_FEWEST: Final = 8  # rows of a run; fewer are not enough for a block bootstrap
 _APART: Final = 4  # rows of a run that suffice if all are far from the other's: chance is 1 in 35
 _FAR: Final = 1.25  # the least ratio between any two rows of the two runs in that case
 
@@ -111,7 +108,7 @@ class Comparison:
 
 def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
     """Judge `second` against `first`; differences within `tolerance` count as none."""
-    rows_a, rows_b = _by_one_clock((first, second), _judgeable(first, second))
+    rows_a, rows_b = comparable(first, second)
     measures = {known_by(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
@@ -151,57 +148,6 @@ def _times(rows: pd.DataFrame, batch: float) -> Times:
     return Times(rows["seconds"].to_numpy(np.float64) / batch, weights_of(rows))
 
 
-def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of both runs to judge by.
-
-    Sums of timers leave out untimed work. They are used only if too few rows have the time of the
-    whole step, or if only one of the runs has a rate for every step.
-    """
-    whole = main_steps(first.steps), main_steps(second.steps)
-    alike = known_by(whole[0]) == known_by(whole[1]) != "rated"  # few rates, so no scatter is known
-    if min(map(len, whole)) >= _FEWEST and alike:
-        return whole
-    each = regular_steps(first.steps), regular_steps(second.steps)
-    if {known_by(rows) for rows in each} != {"timers", "throughput"}:
-        return each
-    timed = _by_timers(first, each[0]), _by_timers(second, each[1])
-    same = set(first.phases["name"]) == set(second.phases["name"])
-    return timed if same and min(map(len, timed)) >= _FEWEST else each
-
-
-def _by_one_clock(
-    runs: tuple[Run, Run], both: tuple[pd.DataFrame, pd.DataFrame]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Where time stamps tell the steps of one run, and confirm the rates of the other, those of
-    both by the clock: rates may leave out a little."""
-    if {known_by(rows) for rows in both} != {"clock", "throughput"}:
-        return both
-    first, second = (_clocked(run, rows) for run, rows in zip(runs, both, strict=True))
-    return first, second
-
-
-def _clocked(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
-    """Steps that rates tell, by the time stamps up to each, apart from what happened between; as
-    they are, where stamps tell few of them or something else."""
-    if known_by(steps) != "throughput":
-        return steps
-    apart = distances(run.steps)
-    others = happened_in(apart, where(run.told, among(run.told["name"], names_apart(run.told))))
-    apart = where(apart, apart.index.isin(steps.index) & ~apart.index.isin(others["within"]))
-    rows, elapsed, passed = steps.loc[apart.index], apart["elapsed"], apart["passed"]
-    told = float((rows["seconds"] * passed).sum())
-    confirmed = abs(float(elapsed.sum()) - told) <= SURPLUS * told
-    if not confirmed or 2 * len(rows) < len(steps):
-        return steps
-    return rows.assign(seconds=elapsed / passed, covers=passed, seconds_from="clock")
-
-
-def _by_timers(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
-    """The timed ones of `steps`, with the sums of their timers as seconds."""
-    timed = run.timed[steps.index]
-    return steps.assign(seconds=timed, seconds_from="timers")[timed > 0]
-
-
 def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:
     """Fields that revoke a pass by timers; empty if nothing contradicts it.
 
@@ -217,7 +163,7 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
     if ratio <= 1 + tolerance:
         return {}
     why = f"timers leave out what nobody timed, and whole steps, too few to judge, take {ratio:.2f}"
-    return {"answer": "cannot tell", "why": f"{why} times as long", "needed": _FEWEST}
+    return {"answer": "cannot tell", "why": f"{why} times as long", "needed": FEWEST}
 
 
 def _between(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:
@@ -236,12 +182,12 @@ def _between(first: Run, second: Run, batches: float, tolerance: float) -> dict[
 def _judged(first: Times, second: Times, tolerance: float, obstacle: str) -> dict[str, Any]:
     """The fields `answer`, `why`, `needed`, `ratio`, `low` and `high` of a `Comparison`."""
     rows = min(len(first.seconds), len(second.seconds))
-    few = not obstacle and _APART <= rows < _FEWEST
+    few = not obstacle and _APART <= rows < FEWEST
     if few and (apart := _far_apart(first, second, tolerance)):
         return apart
-    if obstacle or rows < _FEWEST:
-        why = obstacle or f"{rows} step times, {_FEWEST} needed of each run"
-        needed = None if obstacle else _FEWEST
+    if obstacle or rows < FEWEST:
+        why = obstacle or f"{rows} step times, {FEWEST} needed of each run"
+        needed = None if obstacle else FEWEST
         return {"answer": "cannot tell", "why": why, "needed": needed} | dict.fromkeys(
             ("ratio", "low", "high")
         )

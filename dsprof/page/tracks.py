@@ -72,7 +72,7 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
     told = [name for name in _MEASURES if name in steps and steps[name].notna().any()]
     measured = [name for name in told if whole or name != "whole_seconds"]
     classes = _classes(steps)
-    clocked = (steps["seconds_from"] == "clock").any()  # most, of which alone means are
+    clocked = (steps["seconds_from"] == "clock").any()  # means are of what it tells, which is most
     for name in (*(told if clocked else measured), *classes):
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
     if phases is not None:
