@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from dsprof.analysis.looks import Code, code_at
 from dsprof.analysis.whatif import data_ready
+from dsprof.findings import code_seen
 from dsprof.findings.anew import loading
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
@@ -60,10 +62,28 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     title, proof = found[0].title + when, _late_batch(facts)
     evidence = (*found[0].evidence[:1], *proof, *found[0].evidence[1:])
     found = [replace(one, title=title, evidence=evidence) for one in found]
+    if code := _code(facts):
+        found = [_of_code(one, code) for one in found]
     if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
+
+
+def _code(facts: Facts) -> Code | None:
+    """What was seen to run while the loader makes batches in the process that trains."""
+    made_here = facts.run.is_recording and not facts.run.config.get("data_workers")
+    return code_at(facts.run.told, inside=True) if made_here else None
+
+
+def _of_code(found: Finding, code: Code) -> Finding:
+    return replace(
+        found,
+        title=f"{found.title}, mostly in {code.name}",
+        summary=f"{found.summary} {code_seen.said(code)}",
+        evidence=(*found.evidence, code_seen.proof(code)),
+        advice=(*found.advice, code_seen.change(code, "while a batch is made", "quicker")),
+    )
 
 
 def _of_the_first_alone(facts: Facts) -> bool:

@@ -113,7 +113,8 @@ def own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice
         return (loading(facts),)
     if late.phase or not facts.run.is_recording:
         return ()
-    return (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)
+    one = f"rank {late.group[0]}"
+    return (place.advice(one) if place else look_at(BETWEEN_PHASES, one),)
 
 
 def _is_alone(facts: Facts) -> bool:

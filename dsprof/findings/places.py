@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.gaps import gaps
+from dsprof.analysis.looks import Code, code_at
 from dsprof.analysis.turns import is_foreign, turns
+from dsprof.findings.code_seen import change, proof, said
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
@@ -57,6 +59,7 @@ class Place:
         between_steps: whether `after` is the first one of the next step.
         share: of all such time.
         proof: the row behind the longest of the times there.
+        code: what was seen to run there.
     """
 
     before: str
@@ -64,6 +67,7 @@ class Place:
     between_steps: bool
     share: float
     proof: tuple[Evidence, ...] = ()
+    code: Code | None = None
 
     @property
     def words(self) -> str:
@@ -84,7 +88,10 @@ class Place:
 
     @property
     def hint(self) -> str:
-        """What is mostly done there, as a sentence behind a blank; "" if nobody can tell."""
+        """What was seen to run there, or is mostly done there, as a sentence behind a blank; "" if
+        nobody can tell."""
+        if self.code:
+            return f" {said(self.code)}"
         told = _HINTS.get((self.before, self.after))
         if self.between_steps and told is None:
             told = _HINTS.get((self.before, ""))
@@ -95,6 +102,10 @@ class Place:
     @property
     def _again(self) -> bool:
         return self.between_steps or self.before == self.after
+
+    def advice(self, who: str = "one rank") -> Advice:
+        """To change what was seen to run there, or how to see that."""
+        return change(self.code, self.words) if self.code else look_at(self.words, who)
 
 
 def look_at(where: str, who: str = "one rank") -> Advice:
@@ -132,7 +143,12 @@ def place_of(
     if place is None or row is None:
         return None
     much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
-    return replace(place, proof=(row_evidence(row, f"{much}, longest of some steps"),))
+    longest = row_evidence(row, f"{much}, longest of some steps")
+    if inside:
+        return replace(place, proof=(longest,))
+    since = None if among is None or among.empty else among["at"].min()
+    code = code_at(run.told, place.before, ranks=ranks, since=since)
+    return replace(place, proof=(longest, *([proof(code)] if code else [])), code=code)
 
 
 def _between(found: pd.DataFrame, total: float, inside: str) -> tuple[Place, pd.Series] | None:

@@ -1,0 +1,75 @@
+"""Code that was seen to run where no phase tells what runs is what a report names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof import load
+from dsprof.events import Severity
+from tests.findings.plants import alone, one, words_of
+from tests.recording.recorded import record_pauses
+
+SCORE = "score ./train.py:30 < <module> ./train.py:99"
+LOG = "log ./train.py:50 < <module> ./train.py:99"
+READ = "Images.__getitem__ /data/images.py:12 < fetch torch/utils/data/_utils/fetch.py:52"
+
+
+def test_time_that_no_timer_explains_is_that_of_the_code_that_was_seen_there(
+    tmp_path: Path,
+) -> None:
+    looks = [{"step/looks_after": (60, SCORE), "backward/looks_after": (900, LOG)}]
+    found = one(load(record_pauses(tmp_path, {"step": 38}, looks=looks)), "unaccounted-time")
+    assert found.severity is Severity.CRITICAL
+    assert found.title == (
+        "50 % of a step is explained by no timer, all of that between step and the next data, "
+        "mostly in score (train.py:30)"
+    )
+    assert "At all 60 looks the training thread was in score (./train.py:30)." in found.summary
+    assert "guessed" not in found.summary
+    assert found.confidence == "high"
+    assert found.gain == pytest.approx((0.019, 0.038))
+    assert [(advice.setting, advice.verb) for advice in found.advice] == [
+        ("score (train.py:30)", "Change")
+    ]
+    assert found.evidence[-1].text == f"60 looks: {SCORE}"
+    assert found.evidence[-1].line
+
+
+def test_where_no_code_was_seen_at_most_looks_nothing_of_it_is_said(tmp_path: Path) -> None:
+    few = [{"step/looks_after": (3, SCORE)}]
+    found = one(load(record_pauses(tmp_path, {"step": 38}, looks=few)), "unaccounted-time")
+    assert "score" not in words_of(found)
+    assert found.advice[0].setting == "py-spy record"
+    assert (found.confidence, found.gain) == ("medium", None)
+
+
+def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> None:
+    looks = [{"backward/looks_after": (90, LOG)}, {"backward/looks_after": (40, SCORE)}]
+    pauses = {"backward": 1}, {"backward": 40}
+    found = one(load(record_pauses(tmp_path, *pauses, looks=looks)), "straggler-rank")
+    assert found.ranks == (1,)
+    assert "score (train.py:30)" in [advice.setting for advice in found.advice]
+    assert "log" not in words_of(found)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_set_is_named_unless_workers_read_it(tmp_path: Path, workers: int) -> None:
+    lengths = {"data": 60, "forward": 10, "backward": 20, "step": 6}
+    looks = [{"data/looks": (50, READ)}]
+    run = load(record_pauses(tmp_path, {}, lengths=lengths, looks=looks, data_workers=workers))
+    found = alone(run, "data-bound")
+    named = "Images.__getitem__ (images.py:12)"
+    assert (f", mostly in {named}" in found.title) == (not workers)
+    assert (named in [advice.setting for advice in found.advice]) == (not workers)
+    assert found.advice[0].setting == "DataLoader(num_workers=...)"
+
+
+def test_a_name_that_would_steer_a_terminal_or_fill_a_page_is_told_without_that(
+    tmp_path: Path,
+) -> None:
+    looks = [{"step/looks_after": (60, f"f\x1b[31m{'x' * 900} ./a\x1b]0;b.py:3")}]
+    found = one(load(record_pauses(tmp_path, {"step": 38}, looks=looks)), "unaccounted-time")
+    assert len(found.title) < 300
+    assert len(found.advice[0].setting) < 200
