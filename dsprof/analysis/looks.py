@@ -22,6 +22,9 @@ MOST: Final = (
     0.5  #: of all looks at a place, more of which what is named was seen at, beyond chance
 )
 
+#: Seconds of one pause whose looks count (`hook.looks`).
+LOOKED_AT: Final = 1.0
+
 _CHANCE: Final = 1.96  #: standard deviations that hold in 95 of 100 cases
 _LONG: Final = 60  #: letters of a name that a sentence has room for
 _DIGITS: Final = 10  #: of the number of a line

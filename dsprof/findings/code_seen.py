@@ -19,9 +19,16 @@ def said(code: Code) -> str:
     return f"At {code.often} looks the training thread was in {where}."
 
 
-def proof(code: Code) -> Evidence:
-    return row_evidence(code.row, f"{code.seen_there:,} looks: {code.stack}")
+def proof(code: Code | None) -> tuple[Evidence, ...]:
+    if code is None:
+        return ()
+    return (row_evidence(code.row, f"{code.seen_there:,} looks: {code.stack}"),)
 
 
-def change(code: Code, where: str, to: str = "quicker, or less often") -> Advice:
-    return Advice(code.name, "", to, f"it is what runs {where}")
+def change(code: Code | None, to: str = "quicker, or less often") -> tuple[Advice, ...]:
+    return () if code is None else (Advice(code.name, "", to, "it is what runs there"),)
+
+
+def mostly(code: Code | None) -> str:
+    """The end of a title or sentence."""
+    return "" if code is None else f", mostly in {code.name}"

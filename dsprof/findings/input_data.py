@@ -79,10 +79,10 @@ def _code(facts: Facts) -> Code | None:
 def _of_code(found: Finding, code: Code) -> Finding:
     return replace(
         found,
-        title=f"{found.title}, mostly in {code.name}",
+        title=found.title + code_seen.mostly(code),
         summary=f"{found.summary} {code_seen.said(code)}",
-        evidence=(*found.evidence, code_seen.proof(code)),
-        advice=(*found.advice, code_seen.change(code, "while a batch is made", "quicker")),
+        evidence=found.evidence + code_seen.proof(code),
+        advice=found.advice + code_seen.change(code, "quicker"),
     )
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.between_steps import UNTIL_STEP, between_steps, part_between
+from dsprof.findings.code_seen import mostly
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
@@ -184,8 +185,8 @@ def _lies(place: Place | None, within: float) -> str:
     if place is None:
         return ""
     beside = 1 - within if within >= WORTH_NAMING else 1.0
-    seen = f", mostly in {place.code.name}" if place.code else ""
-    return f", {replace(place, share=beside * place.share).much} of that {place.words}{seen}"
+    much = replace(place, share=beside * place.share).much
+    return f", {much} of that {place.words}{mostly(place.code)}"
 
 
 def _of_late_rank(ranks: tuple[int, ...], part: float) -> str:

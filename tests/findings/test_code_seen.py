@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dsprof import load
 from dsprof.events import Severity
+from dsprof.recording import Unit, Writer
+from dsprof.run import Run
 from tests.findings.plants import alone, one, words_of
-from tests.recording.recorded import record_pauses
+from tests.recording.recorded import CLASSES, MS, header, record_pauses
 
 SCORE = "score ./train.py:30 < <module> ./train.py:99"
 LOG = "log ./train.py:50 < <module> ./train.py:99"
@@ -73,3 +76,53 @@ def test_a_name_that_would_steer_a_terminal_or_fill_a_page_is_told_without_that(
     found = one(load(record_pauses(tmp_path, {"step": 38}, looks=looks)), "unaccounted-time")
     assert len(found.title) < 300
     assert len(found.advice[0].setting) < 200
+
+
+def paused(folder: Path, ms: Callable[[int], int], *looks: tuple[int, int, str]) -> Run:
+    """80 steps of 36 ms, behind each a pause; `looks` behind these: at which step they are told,
+    how many, and what stack.
+    """
+    writer, at = Writer.create(folder, header(world=1)), MS
+    began = at
+    update = writer.name("step", 0, "optimizer")
+    for step in range(1, 81):
+        for name, length in (("forward", 10), ("backward", 20)):
+            writer.span(writer.name(name, 0, "compute"), at, at + length * MS, step)
+            at += length * MS
+        writer.span(update, at, at + 6 * MS, step)
+        at += 6 * MS
+        writer.step(step, began, at, [0.0] * len(CLASSES))
+        began = at
+        for told_at, count, stack in looks:
+            if told_at == step:
+                seen, what = writer.name("looks_after", update), writer.name(stack)
+                writer.metric(seen, count, unit=int(Unit.COUNT), at_ns=at, text=what)
+        at += ms(step) * MS
+    writer.close()
+    return load(folder)
+
+
+def test_steps_that_stick_out_name_what_was_seen_to_run_in_them(tmp_path: Path) -> None:
+    run = paused(tmp_path, lambda step: 300 * (step % 10 == 0), (80, 12, SCORE))
+    found = one(run, "step-spikes")
+    assert found.title.endswith(", mostly in score (train.py:30)")
+    assert "of that lies between step and the next forward, mostly in score" in found.summary
+    assert [advice.setting for advice in found.advice] == ["score (train.py:30)"]
+    assert found.evidence[-1].text.startswith("12 looks: score")
+
+
+def test_what_runs_behind_every_step_is_not_what_makes_some_longer(tmp_path: Path) -> None:
+    """Behind each it logs for 50 ms, behind every tenth it scores for 300."""
+    run = paused(tmp_path, lambda step: 50 + 300 * (step % 10 == 0), (80, 40, LOG), (80, 12, SCORE))
+    found = one(run, "step-spikes")
+    assert "(train.py" not in words_of(found)
+    assert found.advice[-1].setting == "what happens at these steps"
+
+
+def test_steps_that_became_longer_name_what_was_seen_since(tmp_path: Path) -> None:
+    run = paused(tmp_path, lambda step: 40 * (step >= 40), (30, 30, LOG), (80, 30, SCORE))
+    found = one(run, "slowdown")
+    assert "mostly in score (train.py:30)" in found.summary
+    assert "score (train.py:30)" in [advice.setting for advice in found.advice]
+    assert "log" not in words_of(found)
+    assert len({advice.setting for advice in found.advice}) == len(found.advice)
