@@ -13,7 +13,7 @@ import pandas as pd
 
 from dsprof.quotes import quoted
 from dsprof.run.batches import COUNTABLE
-from dsprof.run.table import among, numbers, of_kind, where
+from dsprof.run.table import Numbers, among, numbers, of_kind, where
 
 AFTER: Final = "looks_after"  #: a metric: looks behind the end of a phase, where none is open
 INSIDE: Final = "looks"  #: a metric: looks into a phase
@@ -109,6 +109,8 @@ def code_at(
     rows = of_kind(told, "metric", INSIDE if inside else AFTER)
     if phase:
         rows = where(rows, among(rows["raw"], [f"{phase}/{INSIDE if inside else AFTER}"]))
+    elif inside:  # of others than those of data only how often
+        rows = where(rows, among(rows["raw"], set(rows["raw"][rows["text"].notna()])))
     if ranks:
         rows = where(rows, rows["rank"].isin(ranks))
     if since is not None:
@@ -118,9 +120,25 @@ def code_at(
     return _most(rows)
 
 
-def _most(rows: pd.DataFrame) -> Code | None:
+def share_after(told: pd.DataFrame, phase: str = "", ranks: Sequence[int] = ()) -> float:
+    """The part of all looks that found no phase open, behind the end of one, or of any: how much of
+    its time the host spends there. NaN where nobody looked.
+    """
+    rows = of_kind(told, "metric", INSIDE, AFTER)
+    if ranks:
+        rows = where(rows, rows["rank"].isin(ranks))
+    counts = _counts(rows)
+    there = among(rows["raw"], [f"{phase}/{AFTER}"]) if phase else among(rows["name"], [AFTER])
+    return float(counts[there].sum() / counts.sum()) if counts.any() else math.nan
+
+
+def _counts(rows: pd.DataFrame) -> Numbers:
     counts = numbers(rows["count"])
-    counts = np.where((counts >= 1) & (counts < COUNTABLE), counts, 0.0)
+    return np.where((counts >= 1) & (counts < COUNTABLE), counts, 0.0)
+
+
+def _most(rows: pd.DataFrame) -> Code | None:
+    counts = _counts(rows)
     stacks = [list(_frames(text)) for text in rows["text"].astype("object")]
     looks = int(counts.sum())
     if not looks:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dsprof.analysis.looks import Code, code_at
+from dsprof.analysis.looks import Code
 from dsprof.analysis.whatif import data_ready
 from dsprof.findings import code_seen
-from dsprof.findings.anew import loading
+from dsprof.findings.anew import loading, making_batches
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -62,18 +62,12 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     title, proof = found[0].title + when, _late_batch(facts)
     evidence = (*found[0].evidence[:1], *proof, *found[0].evidence[1:])
     found = [replace(one, title=title, evidence=evidence) for one in found]
-    if code := _code(facts):
+    if code := making_batches(facts):
         found = [_of_code(one, code) for one in found]
     if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
-
-
-def _code(facts: Facts) -> Code | None:
-    """What was seen to run while the loader makes batches in the process that trains."""
-    made_here = facts.run.is_recording and not facts.run.config.get("data_workers")
-    return code_at(facts.run.told, inside=True) if made_here else None
 
 
 def _of_code(found: Finding, code: Code) -> Finding:

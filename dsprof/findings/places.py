@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.gaps import gaps
-from dsprof.analysis.looks import LOOKED_AT, Code, code_at
+from dsprof.analysis.looks import LOOKED_AT, Code, code_at, share_after
 from dsprof.analysis.turns import is_foreign, turns
 from dsprof.findings.code_seen import change, proof, said
 from dsprof.findings.evidence import row_evidence
@@ -151,8 +151,19 @@ def place_of(
         return replace(place, proof=(longest,))
     since = None if among is None or among.empty else among["at"].min()
     code = code_at(run.told, place.before, ranks=ranks, since=since)
+    if code and not _is_of_host(facts, replace(place, seconds=place.share * total), ranks):
+        code = None
     shown = (longest, *proof(code))
     return replace(place, seconds=place.share * total, proof=shown, code=code)
+
+
+def _is_of_host(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:
+    """Whether the host spends there what the phases of a device leave out: else the device waits
+    for what the host does in a phase."""
+    if facts.run.config.get("phases_on") != "gpu":
+        return True
+    step = facts.average or float(facts.steps["seconds"].mean())
+    return 2 * share_after(facts.run.told, place.before, ranks) * step >= place.seconds
 
 
 def seen_in(facts: Facts, place: Place, steps: pd.DataFrame, others: pd.DataFrame) -> Code | None:

@@ -53,7 +53,7 @@ class Seen(NamedTuple):
 
     phase: int  # id of its name
     is_over: bool
-    stack: str  # frames, the innermost first; "" if they are not kept
+    stack: str  # frames, the innermost first; "" if the phase tells enough, or they are not kept
 
 
 class Looks:
@@ -100,12 +100,11 @@ class Looks:
         self._begun = self._begun or at
         self.due = at + max(WRITE_EVERY, (at - self._begun) // PART)
         counts, self._counts = self._counts, Counter()
-        told = [one for one in counts.most_common() if one[1]]  # a copy: the thread counts on
-        others: Counter[tuple[int, bool]] = Counter()
-        for (phase, over, _), count in told[STACKS:]:
-            others[phase, over] += count
-        rest = [(Seen(*where, ""), count) for where, count in others.items()]
-        for seen, count in [*told[:STACKS], *rest]:
+        told, others = 0, Counter[Seen]()
+        for seen, count in counts.most_common():  # a copy: the thread may count a last one
+            told += bool(seen.stack)
+            others[seen if told <= STACKS else seen._replace(stack="")] += count
+        for seen, count in others.items():
             name = writer.name("looks_after" if seen.is_over else "looks", seen.phase)
             text = writer.name(seen.stack) if seen.stack else 0
             writer.metric(name, count, unit=int(Unit.COUNT), at_ns=at, text=text)
@@ -124,7 +123,7 @@ class Looks:
             self._spent = thread_time_ns()
 
     def _look(self) -> None:
-        """Count the stack of the training thread, unless a phase says what it does.
+        """Count where the training thread is, and its stack unless a phase says what it does.
 
         Of a pause only once it is over: behind the last one no step comes that it belongs to.
         """
@@ -134,12 +133,14 @@ class Looks:
             self._count()
             self._pause = word
         phase, over, inner = word & OVER - 1, bool(word & OVER), timeline.stack[-1:]
-        if not phase or bool(inner) == over or (inner and inner[0].phase.class_ != DATA):
+        if not phase or bool(inner) == over:  # before any, or just now another one
+            return
+        if inner and inner[0].phase.class_ != DATA:
+            self._counts[Seen(phase, over, "")] += 1
             return
         frame = sys._current_frames().get(timeline.thread)  # noqa: SLF001 - there is no other way
-        if frame is None:
-            return
-        self._of_pause[Seen(phase, over, self._stack(frame))] += 1
+        if frame is not None:
+            self._of_pause[Seen(phase, over, self._stack(frame))] += 1
 
     def _count(self) -> None:
         of_pause, self._of_pause = self._of_pause, Counter()

@@ -57,10 +57,22 @@ def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> Non
     assert "log" not in words_of(found)
 
 
+@pytest.mark.parametrize(("in_phases", "is_named"), [(60, True), (2_000, False)])
+def test_on_a_gpu_code_is_named_where_the_host_spends_as_long_there_as_the_gpu_waits(
+    tmp_path: Path, in_phases: int, *, is_named: bool
+) -> None:
+    """Else the GPU waits for what the host does in a phase, as to launch a forward."""
+    looks = [{"step/looks_after": (60, SCORE), "forward/looks": (in_phases, "")}]
+    run = load(record_pauses(tmp_path, {"step": 38}, looks=looks, phases_on="gpu"))
+    found = alone(run, "unaccounted-time")
+    assert found.title.startswith("50 % of a step is explained by no timer, all of that between")
+    assert ("score" in words_of(found)) == is_named
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_set_is_named_unless_workers_read_it(tmp_path: Path, workers: int) -> None:
     lengths = {"data": 60, "forward": 10, "backward": 20, "step": 6}
-    looks = [{"data/looks": (50, READ)}]
+    looks = [{"data/looks": (50, READ), "forward/looks": (90, ""), "data/looks_after": (9, LOG)}]
     run = load(record_pauses(tmp_path, {}, lengths=lengths, looks=looks, data_workers=workers))
     found = alone(run, "data-bound")
     named = "Images.__getitem__ (images.py:12)"

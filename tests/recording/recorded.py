@@ -118,7 +118,8 @@ def record_pauses(
             writer.flush()
         for place, (count, stack) in looks[rank].items() if looks else ():
             of, _, kind = place.rpartition("/")
-            seen, what = writer.name(kind, writer.name(of)), writer.name(stack)
+            seen = writer.name(kind, writer.name(of))
+            what = writer.name(stack) if stack else 0
             writer.metric(seen, count, unit=int(Unit.COUNT), at_ns=at, text=what)
         writer.close()
     return folder
