@@ -81,6 +81,30 @@ def test_a_data_set_is_named_unless_workers_read_it(tmp_path: Path, workers: int
     assert found.advice[0].setting == "DataLoader(num_workers=...)"
 
 
+def test_the_data_set_of_the_rank_whose_batches_come_late_is_named(tmp_path: Path) -> None:
+    """Rank 1 reads for 60 ms, and rank 0, which logs, waits for it."""
+    for rank, (reads, stack) in enumerate(((2, LOG), (60, READ))):
+        writer, at = Writer.create(tmp_path, header(rank, world=2)), MS
+        data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
+        for step in range(1, 41):
+            began, works = at, at + reads * MS
+            writer.span(data, at, works, step)
+            writer.span(forward, works, works + 20 * MS, step)
+            at = works + 20 * MS
+            waits = (62 - reads) * MS
+            meet, world = writer.name("all_reduce"), writer.name("world ranks 0-1")
+            writer.collective(meet, world, at, at, waits, step, -1, 1 << 20, 1, step)
+            at += waits
+            writer.step(step, began, at, [0.0] * len(CLASSES))
+        seen = writer.name("looks", data)
+        writer.metric(seen, 50, unit=int(Unit.COUNT), at_ns=at, text=writer.name(stack))
+        writer.close()
+    found = one(load(tmp_path), "straggler-rank")
+    assert found.ranks == (1,)
+    assert "Images.__getitem__ (images.py:12)" in [advice.setting for advice in found.advice]
+    assert "log (" not in words_of(found)
+
+
 def test_a_name_that_would_steer_a_terminal_or_fill_a_page_is_told_without_that(
     tmp_path: Path,
 ) -> None:
