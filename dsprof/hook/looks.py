@@ -36,6 +36,7 @@ PART: Final = 20  # a part of all the time so far: rows stay few however long a 
 INNER: Final = 5  # frames of libraries that are told, inside of the job's own code
 OWN: Final = 3  # frames of the job's own code that are told, the innermost
 LONGEST: Final = 200  # letters of the name of a function, or of a file
+FILES: Final = 4096  # that are remembered; what torch.compile makes has ever new names
 DEEPEST: Final = 100  # frames in which these are looked for
 OF_ONE: Final = 5  # looks at one pause, or batch, that count: a single long one is none of a step's
 STACKS: Final = 8  # that one write tells, the most frequent; of others only how many there were
@@ -146,7 +147,8 @@ class Looks:
         of_pause, self._of_pause = self._of_pause, Counter()
         part = min(1.0, OF_ONE / (sum(of_pause.values()) or 1))
         for seen, count in of_pause.items():
-            self._counts[seen] += round(part * count)
+            if kept := round(part * count):
+                self._counts[seen] += kept
 
     def _stack(self, frame: FrameType | None) -> str:
         """The innermost frames of libraries, then the job's own that called them."""
@@ -159,7 +161,7 @@ class Looks:
             file, is_own = self._files.get(code.co_filename) or self._file(code.co_filename)
             if file and (is_own or inner):
                 name = getattr(code, "co_qualname", code.co_name)[-LONGEST:]
-                told.append(f"{name} {file[-LONGEST:]}:{frame.f_lineno}")
+                told.append(f"{name} {file}:{frame.f_lineno}")
                 own -= is_own
                 inner = 0 if is_own else inner - 1
             frame = frame.f_back
@@ -173,8 +175,10 @@ class Looks:
         elif below := _in_library(name):
             found = below, False
         else:
-            own = name.removeprefix(self._here)
+            own = name.removeprefix(self._here)[-LONGEST:]
             found = own if own.startswith(("/", "<")) else f"./{own}", not own.startswith("<")
+        if len(self._files) == FILES:
+            self._files.clear()
         self._files[name] = found
         return found
 
