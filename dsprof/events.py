@@ -110,6 +110,8 @@ METRICS: Final = {
     "samples_per_second_mean": "global samples per second, running mean since the start",
     "tokens_per_second": "global tokens per second",
     "tokens_per_second_gpu": "tokens per second of one GPU",
+    "rank_samples_per_second": "samples per second of one rank, in one micro-batch",
+    "rank_tflops_of_ranks": "TFLOP/s of one rank in one micro-batch, divided by the ranks",
     "tflops": "TFLOP/s of one GPU",
     "tflops_mean": "the same, a mean since the job began",
     "exited_well": "a process that ended with exit code 0 (its id)",

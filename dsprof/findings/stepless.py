@@ -24,7 +24,12 @@ from dsprof.run.table import of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
 
-_RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+_OF_ONE: Final = "rank_samples_per_second"
+_RATES: Final = {
+    "samples_per_second": "a rate",
+    "samples_per_second_mean": "a mean rate",
+    _OF_ONE: "a rate of one rank",
+}
 #: What the flops profiler reports about a step, in its order.
 _PROFILED: Final = {
     "profiled_forward_seconds": "forward",
@@ -295,9 +300,10 @@ def _said_of_speed(facts: Facts) -> str:
     events = facts.run.told
     for name, words in _RATES.items():
         told = events.loc[events["name"] == name, "value"].dropna()
-        if len(told) > 1 and name == "samples_per_second":
+        if len(told) > 1 and name != "samples_per_second_mean":
             rate = format_count(told.median())
-            return f"It states {len(told):,} rates, of {rate} samples/s in the median. "
+            alone = "Each is of one rank's micro-batch. " * (name == _OF_ONE)
+            return f"It states {len(told):,} rates, of {rate} samples/s in the median. {alone}"
         if len(told):
             last = f", last of {len(told):,}" * (len(told) > 1)
             return f"It states {words} of {format_count(told.iloc[-1])} samples/s{last}. "

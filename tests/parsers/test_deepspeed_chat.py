@@ -222,3 +222,24 @@ def test_the_rate_that_is_stated_of_batches_is_the_usual_one_not_that_of_an_epoc
     run = run_of_text(*(line.format(rate) for rate in (16.0, 16.5, 15.5, 16.0, 61.0)))
     said = run.findings[0].summary
     assert said.startswith("It states 5 rates, of 16 samples/s in the median.")
+    assert "Each is of one rank's micro-batch." in said
+
+
+def test_a_job_s_rate_is_not_that_of_one_rank_s_micro_batch() -> None:
+    batch = (
+        "Model Parameters: 0.331 B, Latency: {0}s, TFLOPs: {1}, Samples/sec: {2}, "
+        "Time/seq 0.07s, Batch Size: 2, Sequence Length: 512\n"
+    )
+    lines = []
+    for step, second in ((190, 43.403), (200, 50.356), (210, 57.247), (220, 64.2)):
+        at = f"2025-01-02 15:{49 + int(second // 60)}:{second % 60:06.3f}".replace(".", ",")
+        lines.append(
+            f"[{at}] [INFO] [timer.py:264:stop] epoch=0/micro_step={2 * step}/global_step={step}, "
+            "RunningAvgSamplesPerSec=46.6, CurrSamplesPerSec=46.3, MemAllocated=5.53GB, "
+            "MaxMemAllocated=8.61GB\n"
+        )
+        lines += [batch.format(0.55, 0.51, 3.64), batch.format(0.14, 1.98, 14.10)]
+    run = run_of_text(*lines)
+    assert run.steps["samples_per_second"].tolist() == [46.3] * 4
+    assert run.steps["tflops"].isna().all()
+    assert "TFLOP/s" not in run.findings[0].title
