@@ -89,7 +89,7 @@ def _first_that_steps(events: pd.DataFrame) -> int:
 
 
 #: What a script was told on its command line.
-_ARGUMENTS: Final = ("arguments.namespace", "arguments.trainer")
+_ARGUMENTS: Final = ("arguments.namespace", "arguments.trainer", "launcher.command")
 
 
 def _by_weight(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -24,6 +24,13 @@ _STARTS = (
 )
 
 
+_COMMAND = (
+    "[2026-03-04 09:12:30,073] [INFO] [runner.py:607:main] cmd = /opt/venv/bin/python3 -u -m "
+    "deepspeed.launcher.launch --master_port=29500 main.py --per_device_train_batch_size 4 "
+    "--gradient_accumulation_steps 8 --zero_stage 2 --deepspeed\n"
+)
+
+
 _JSON = """[2026-03-04 09:12:34,073] [INFO] [config.py:1007:print_user_config]   json = {
     "gradient_accumulation_steps": 6,
     "train_micro_batch_size_per_gpu": "auto",
@@ -61,6 +68,21 @@ def _engine(micro_batches: int) -> str:
     ],
 )
 def test_arguments_count_less_than_the_engines_word_and_those_of_an_evaluation_not_at_all(
+    lines: list[str], expected: tuple[int, int, int]
+) -> None:
+    config = run_of_text(*lines).config
+    assert tuple(config[name] for name in _NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([_COMMAND, _steps(1, 4)], (4, 8, 2)),
+        ([_COMMAND, _engine(5), _steps(1, 4)], (2, 5, 3)),
+        ([_COMMAND, _JSON, _steps(1, 4)], (4, 6, 3)),
+    ],
+)
+def test_what_the_launcher_s_command_tells_the_script_holds_until_the_engine_speaks(
     lines: list[str], expected: tuple[int, int, int]
 ) -> None:
     config = run_of_text(*lines).config
