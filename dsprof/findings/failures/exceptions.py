@@ -249,6 +249,12 @@ _BY_TEXT: Final = {
         "see how full the GPU is",
         "its runtime could not allocate what it needs: memory, or the host's threads and events",
     ),
+    "Failed to CUDA ": Advice(
+        "nvidia-smi on that host",
+        "",
+        "see how full its GPUs are, and of what",
+        "NCCL got no memory there, mostly as others hold it; NCCL_DEBUG=WARN prints CUDA's reason",
+    ),
     "Duplicate GPU detected": Advice(
         "CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)",
         "",
