@@ -16,6 +16,7 @@ from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.last_bar import bar, unmoved
 from dsprof.findings.percentages import counts_communication, percentages, said_of_percentages
+from dsprof.findings.unread import mostly_unread, read_them, said_of_unread
 from dsprof.findings.versions import is_known
 from dsprof.findings.whole_training import mean_step
 from dsprof.run.bars import steps_meant
@@ -83,11 +84,6 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     turns = clocked_turns(events)
     shares = percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
-    shown = (
-        "Nothing but a progress bar shows optimizer steps"
-        if _bars_of_steps(facts)
-        else "This source shows no optimizer step"
-    )
     loads = _loads_extension(facts)
     return [
         Finding(
@@ -100,8 +96,9 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             or _mean_micro_batch(facts)
             or (_CUT_TURN.format(turn) if (turn := _cut_turn(facts)) else None)
             or (_SETUP_ALONE if _is_setup_alone(facts) else None)
-            or f"{shown}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
-            summary=said
+            or f"{_shown(facts)}: {_stand_of_bar(facts) or f'{left} can be said about speed'}",
+            summary=said_of_unread(facts)
+            + said
             + (turns.pace if turns else "")
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
@@ -113,6 +110,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
+                *read_them(facts),
                 *((_OF_STACKS,) if _may_hang(facts) else ()),
                 *((_OF_LOCK, _OF_SILENCE) if loads else ()),
                 *more_workers(facts),
@@ -125,6 +123,14 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             confidence="low" if profiled else "high",
         )
     ]
+
+
+def _shown(facts: Facts) -> str:
+    if _bars_of_steps(facts):
+        return "Nothing but a progress bar shows optimizer steps"
+    if mostly_unread(facts):
+        return "No line that is understood shows an optimizer step"
+    return "This source shows no optimizer step"
 
 
 def _may_hang(facts: Facts) -> bool:

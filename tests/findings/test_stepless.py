@@ -521,3 +521,20 @@ def test_a_bar_beside_lines_of_a_scripts_own_loop_is_not_the_trainers() -> None:
     bar = "100%|####| 10/10 [05:00<00:00, 30.00s/it]\n"
     found = alone(run_of_text(title + bar), "unaccounted-time")
     assert "logging_steps" not in [one.setting for one in found.advice]
+
+
+def test_a_source_whose_metrics_are_not_understood_is_not_said_to_show_no_steps(
+    tmp_path: Path,
+) -> None:
+    head = "[2023-01-11 13:28:56,977] [INFO] [comm.py:654:init_distributed] Initializing "
+    lines = [
+        f"[2023-01-11 13:28:{at}][acme][INFO] - [0] [{at}/99] epoch=1.0 step={at} dt=0.3665 "
+        "batch_acc=0.1094 running_loss=0.0012\n"
+        for at in range(20, 26)
+    ]
+    log = tmp_path / "run.log"
+    log.write_text(f"{head}TorchBackend in DeepSpeed with backend nccl\n" + "".join(lines))
+    found = alone(load(log), "unaccounted-time")
+    assert found.title.startswith("No line that is understood shows an optimizer step")
+    assert found.summary.startswith("6 of 6 lines that look like metrics are not understood.")
+    assert found.advice[0].setting.startswith("dsprof parsers --unknown ")
