@@ -257,16 +257,19 @@ def test_a_completion_of_newer_nccl_is_read_without_its_warning_and_its_code_tol
 
 
 def test_memory_that_nccl_did_not_get_is_told_instead_of_the_exception_s_own_words() -> None:
-    lines = (
+    error = (
+        "[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:230, "
+        "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5"
+    )
+    words = said(
         "[rank0]: Traceback (most recent call last):",
         '[rank0]:   File "/data/train.py", line 360, in <module>',
-        "[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:230, "
-        "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5",
+        error,
         "[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.",
         "[rank0]: Last error:",
         "[rank0]: Failed to CUDA calloc async 16 bytes",
     )
-    assert "ended with an exception: NCCL: Failed to CUDA calloc async 16 bytes" in said(*lines)
+    assert "ended with an exception: NCCL: Failed to CUDA calloc async 16 bytes" in words
 
 
 def test_what_the_launcher_of_a_launcher_says_of_its_exit_code_is_no_cause() -> None:
