@@ -105,7 +105,8 @@ def _rise(loss: NDArray[np.float64]) -> int | None:
 
     At once: each is above all of the last ones, and far above their median; of few that came
     before, far above all of them. Slowly: as many as are looked back upon are far above the
-    lowest median of as many. Two to compare at each end, at least.
+    lowest median of as many. Two to compare at each end, at least. In a short training losses were
+    as high at its beginning: several are far above all of the last ones, which are fewer then.
     """
     past = pd.Series(loss).rolling(DIVERGED_RECORDS, min_periods=1)
     usual, most = past.median().shift().to_numpy(), past.max().shift().to_numpy()
@@ -117,7 +118,10 @@ def _rise(loss: NDArray[np.float64]) -> int | None:
     )
     lowest = past.median().where(before + 1 >= DIVERGED_RECORDS).cummin().shift().to_numpy()
     slow = (least >= DIVERGED_TIMES * lowest) & (left >= DIVERGED_RECORDS)
-    rows = np.flatnonzero(((least >= far) | slow) & (before >= 2) & (left >= 2))
+    nearest = pd.Series(loss).rolling(_NEAREST).max().shift().to_numpy()  # NaN: too few before
+    short = (before < DIVERGED_RECORDS) & (left >= LOST_RECORDS)
+    again = short & (least >= DIVERGED_TIMES * nearest)
+    rows = np.flatnonzero(((least >= far) | slow | again) & (before >= 2) & (left >= 2))
     return int(rows[0]) if len(rows) else None
 
 
@@ -133,6 +137,9 @@ def _above_its_start(loss: NDArray[np.float64]) -> int | None:
     enough = len(loss) - 1 - near[-1] >= LOST_RECORDS
     return int(near[-1]) + 1 if enough and begun.max() <= _STEADY * begun.min() else None
 
+
+#: Records that those of a short training are compared with.
+_NEAREST: Final = 10
 
 #: By which the first two losses may differ; what falls by no more has learnt next to nothing.
 _STEADY: Final = 1.1

@@ -137,3 +137,13 @@ def test_two_like_losses_at_the_start_are_chance_where_neighbours_differ_by_as_m
     noisy[:2] = 0.0017, 0.0018
     noisy[-9:] = np.linspace(0.004, 0.03, 9)
     assert quiet(printed(noisy), RULE)
+
+
+def test_a_short_training_that_collapses_is_told_though_its_first_losses_were_as_high() -> None:
+    fell = [6.51, 4.63, 4.37, 3.88, 3.61, 3.23, 2.83, 2.65, 2.58, 2.35, 2.27, 2.32, 2.24, 2.18]
+    fell += [2.25, 2.18, 2.43]
+    lost = [4.31, 4.28, 4.2, 4.22, 4.24, 4.2]
+    found = alone(printed(fell + lost), RULE)
+    assert "4.31 at step 18 and stays there" in found.title
+    assert quiet(printed([*fell, *lost[:3], 2.1, 2.2]), RULE)
+    assert quiet(printed([*fell, 3.3, 3.2, 3.4, 3.1, 3.2, 3.0]), RULE)
