@@ -43,7 +43,8 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
         return "losses that are not all above 0 have no scale"
     start, begun = _rise(loss), _above_its_start(loss)
     if start is not None:
-        level = float(np.median(loss[max(0, start - DIVERGED_RECORDS) : start]))
+        last = DIVERGED_RECORDS if start >= DIVERGED_RECORDS else _NEAREST
+        level = float(np.median(loss[max(0, start - last) : start]))
         title = (
             f"The loss rose from {level:.3g} to {loss[start]:.4g} at step {{:,}} and stays there"
         )

@@ -34,12 +34,12 @@ def read_them(facts: Facts) -> tuple[Advice, ...]:
     if not mostly_unread(facts):
         return ()
     sources = facts.run.told["source"].dropna().unique()
-    which = f" {shlex.quote(str(sources[0]))}" if len(sources) == 1 else ""
+    which = shlex.quote(str(sources[0])) if len(sources) == 1 else "PATH"
     return (
         Advice(
-            f"dsprof parsers --unknown{which}",
+            f"dsprof parsers --unknown {which}",
             "",
-            "shapes of these lines",
+            "see the shapes of these lines",
             "a file of your own teaches dsprof to read them (--parsers DIR)",
         ),
     )

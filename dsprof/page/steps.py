@@ -63,7 +63,7 @@ class Typical(NamedTuple):
 
 LEAST = 1e-3  #: of a step; time without a timer that is less is not worth a row
 DRAWN = 0.01  #: of a step; timers that take less are of set-up and checkpoints
-NO_STEPS = "No line of the source says that an optimizer step ended."
+NO_STEPS = "No line that is understood says that an optimizer step ended."
 NO_PHASES = "No line of the source breaks a step into phases."
 NO_PHASES_RECORDED = "The recording has no phases."
 

@@ -144,6 +144,6 @@ def test_a_short_training_that_collapses_is_told_though_its_first_losses_were_as
     fell += [2.25, 2.18, 2.43]
     lost = [4.31, 4.28, 4.2, 4.22, 4.24, 4.2]
     found = alone(printed(fell + lost), RULE)
-    assert "4.31 at step 18 and stays there" in found.title
+    assert "rose from 2.29 to 4.31 at step 18 and stays there" in found.title
     assert quiet(printed([*fell, *lost[:3], 2.1, 2.2]), RULE)
     assert quiet(printed([*fell, 3.3, 3.2, 3.4, 3.1, 3.2, 3.0]), RULE)

@@ -534,7 +534,10 @@ def test_a_source_whose_metrics_are_not_understood_is_not_said_to_show_no_steps(
     ]
     log = tmp_path / "run.log"
     log.write_text(f"{head}TorchBackend in DeepSpeed with backend nccl\n" + "".join(lines))
+    (tmp_path / "second.log").write_text(log.read_text())
+    several = alone(load([log, tmp_path / "second.log"]), "unaccounted-time").advice[0]
+    assert several.setting == "dsprof parsers --unknown PATH"
     found = alone(load(log), "unaccounted-time")
     assert found.title.startswith("No line that is understood shows an optimizer step")
     assert found.summary.startswith("6 of 6 lines that look like metrics are not understood.")
-    assert found.advice[0].setting.startswith("dsprof parsers --unknown ")
+    assert found.advice[0].setting == f"dsprof parsers --unknown {log}"

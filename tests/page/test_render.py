@@ -149,7 +149,7 @@ def test_keys_that_the_advice_names_are_marked_in_the_configuration(
 def test_a_run_without_steps_still_has_a_page() -> None:
     empty = dsprof.run.from_events(made(2).recorded.iloc[:0].drop(columns="record"))
     page = render_page(empty)
-    assert "No line of the source says that an optimizer step ended." in page
+    assert "No line that is understood says that an optimizer step ended." in page
 
 
 def test_a_path_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
