@@ -354,8 +354,12 @@ _BY_KIND_AND_TEXT: Final = {
 }
 
 
-def cures(kind: str, text: str) -> tuple[Advice, ...]:
-    """What to change; empty where nothing but the code that failed is at fault."""
+def cures(kind: str, text: str, *, several: bool = False) -> tuple[Advice, ...]:
+    """What to change; empty where nothing but the code that failed is at fault.
+
+    Args:
+        several: the job is known to have more ranks than one.
+    """
     known = [
         advice
         for (of, words), advice in _BY_KIND_AND_TEXT.items()
@@ -367,4 +371,4 @@ def cures(kind: str, text: str) -> tuple[Advice, ...]:
         return against_reason(text) or _BY_KIND[kind]
     if kind != "exception":
         return _BY_KIND.get(kind, ())
-    return against_exception(text)
+    return against_exception(text, several=several)

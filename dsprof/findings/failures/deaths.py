@@ -18,6 +18,7 @@ from dsprof.findings.failures.ends import (
     breaks_off,
     first_failure,
     gave_up,
+    launch,
     of_ssh,
     ranks_of,
     said_among_others,
@@ -82,7 +83,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     place, came_from = crashed_in(facts, int(row["segment"])) if signal else ("", "")
     kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
     advice = (
-        *not_yet_debugged(facts, cures(kind, text)),
+        *not_yet_debugged(facts, cures(kind, text, several=_of_several(facts, row))),
         *against_missing(row),
         *((_OF_STACK,) if signal in _CRASHES and not place else ()),
         *(for_host_memory(facts) if signal == "SIGKILL" else ()),
@@ -119,6 +120,12 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )
     ]
+
+
+def _of_several(facts: Facts, row: pd.Series[Any]) -> bool:
+    """Whether it failed in a job of several ranks, by its settings, or others failed, too."""
+    failed = launch(facts.run, int(row["segment"]))["rank"]
+    return (facts.layout.world_size or 0) > 1 or bool((failed > 0).any())
 
 
 def _where_it_is_said(facts: Facts) -> tuple[Advice, ...]:

@@ -386,23 +386,38 @@ _BY_TEXT: Final = {
 }
 
 
-def against_exception(text: str) -> tuple[Advice, ...]:
-    """What to change; empty where nothing but the code that failed is at fault."""
+_OWN_GROUP: Final = Advice(
+    "deepspeed.init_distributed()",
+    "",
+    "before zero.Init or the engine is made",
+    "DeepSpeed found one process alone where several run: it counts them once its own group is "
+    "there; torch.distributed's alone, as init_process_group makes it, is not enough",
+)
+
+
+def against_exception(text: str, *, several: bool = False) -> tuple[Advice, ...]:
+    """What to change; empty where nothing but the code that failed is at fault.
+
+    Args:
+        several: the job is known to have more ranks than one.
+    """
     wanted = _VARIABLE.search(text)
     if wanted:
         return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
     sizes = _BATCH.search(text)
     if sizes:
-        return (_batch(*map(int, sizes.groups())),)
+        return (_batch(*map(int, sizes.groups()), several=several),)
     known = (advice for words, advice in _BY_TEXT.items() if words in text)
     return (*against_environment(text), *known)[:1]
 
 
-def _batch(batch: int, each: int, micro_batches: int, ranks: int) -> Advice:
+def _batch(batch: int, each: int, micro_batches: int, ranks: int, *, several: bool) -> Advice:
     """The product that DeepSpeed wants, or the ranks that are missing: one that no launcher started
-    counts itself alone."""
+    counts itself alone, and so does each of several before DeepSpeed's own group is there."""
     product = each * micro_batches * ranks
     if ranks == 1 and batch > product > 0 and not batch % product:
+        if several:
+            return _OWN_GROUP
         return Advice(
             "number of ranks",
             "1",

@@ -194,6 +194,15 @@ def test_a_batch_that_fits_no_more_ranks_than_were_counted_is_to_be_another(size
     assert [advice.setting for advice in found.advice] == ["train_batch_size"]
 
 
+def test_ranks_that_each_count_themselves_alone_lack_deepspeeds_own_group() -> None:
+    said = "AssertionError: Check batch related parameters. train_batch_size is not equal to"
+    text = f"{said} micro_batch_per_gpu * gradient_acc_step * world_size 8 != 2 * 2 * 1"
+    found = alone(run_of(problem("exception", text, rank=rank) for rank in (0, 1)), "rank-died")
+    assert [advice.setting for advice in found.advice] == ["deepspeed.init_distributed()"]
+    told = alone(run_of([problem("exception", text, rank=0)], world_size=2), "rank-died")
+    assert told.advice == found.advice
+
+
 @pytest.mark.parametrize(
     ("text", "setting"),
     [
