@@ -231,6 +231,7 @@ def _not_a_number(
     where = _since(first, end) if len(rows) or first is None else f" after step {first:,}"
     recovered = _finite_after(facts, pd.concat([rows, problems]))
     unsure = not recovered and not end.is_lost
+    as_loaded = not facts.run.counted and _is_before_any_update(bad, end)
     return Finding(
         rule="nan-loss",
         severity=Severity.WARNING if recovered else Severity.CRITICAL,
@@ -248,19 +249,20 @@ def _not_a_number(
         )
         + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
         advice=(
-            *_before_it(facts, said),
+            *_before_it(facts, said, updated=not as_loaded),
             *(() if end.infinite else _at_once(losses, bad)),
-            *_early(facts, first),
+            *(_AS_LOADED if as_loaded else _early(facts, first)),
             *_wider(facts),
         ),
         confidence="medium" if unsure else "high",
     )
 
 
-def _before_it(facts: Facts, names: list[str]) -> tuple[Advice, ...]:
-    """Clipping, but not by a norm that is no number itself: that multiplies by it."""
+def _before_it(facts: Facts, names: list[str], *, updated: bool) -> tuple[Advice, ...]:
+    """Clipping, if an update came before, and not by a norm that is no number itself: that
+    multiplies by it."""
     if _GRADIENT not in names:
-        return clipping(facts, "tames outliers")
+        return clipping(facts, "tames outliers") if updated else ()
     why = "names the operation that makes the first nan; clipping by such a norm cannot help"
     return (Advice("torch.autograd.set_detect_anomaly()", "", "True, for one run", why),)
 
@@ -312,6 +314,28 @@ def _at_once(losses: pd.DataFrame, bad: pd.DataFrame) -> tuple[Advice, ...]:
     return (Advice(which, "", "look at its data, on each rank", why),)
 
 
+_AS_LOADED: Final = (
+    Advice(
+        "first batch",
+        "",
+        "look at its labels and inputs, on each rank",
+        "no update came before it, so no learning rate is the cause; the mean loss of a batch "
+        "whose labels are all masked (-100) is nan",
+    ),
+    Advice(
+        "weights as they were loaded",
+        "",
+        "look whether all are finite",
+        "a damaged checkpoint, or weights that nothing initialized, show at the first batch",
+    ),
+)
+
+
+def _is_before_any_update(bad: pd.DataFrame, end: End) -> bool:
+    """Whether the first value that is not finite is of the first step alone."""
+    return end.from_start and bool((bad["step"].eq(1) & bad["steps"].fillna(1).eq(1)).any())
+
+
 def _early(facts: Facts, first: int | None) -> tuple[Advice, ...]:
     """The learning rate, where training has hardly begun, and where it changed anything. Records
     that are counted may be of any step."""
@@ -338,6 +362,8 @@ def _hardly_trained(facts: Facts, first: int) -> bool:
 
 def _wider(facts: Facts) -> tuple[Advice, ...]:
     """bf16 instead of fp16; a loss scale that is 1 at every step shows that fp16 is not on."""
+    if facts.run.config.get("dtype") == "fp32":
+        return ()
     scales = facts.run.steps["loss_scale"].dropna()
     overflows = of_kind(facts.run.told, Kind.METRIC, "overflow")
     if len(scales) and scales.eq(1).all() and overflows.empty:

@@ -61,6 +61,25 @@ def test_learning_rates_that_move_no_weight_are_not_the_cause_of_what_is_not_fin
     assert ("learning rate, warm-up" in settings) == advised
 
 
+def test_no_learning_rate_is_the_cause_of_what_is_not_finite_before_the_first_update() -> None:
+    def advised(first: int, **told: int) -> list[str]:
+        rows = [metric("loss", step, math.nan) | told for step in (first, first + 1)]
+        return [one.setting for one in alone(run_of(rows), "nan-loss").advice]
+
+    assert advised(1)[:2] == ["first batch", "weights as they were loaded"]
+    assert not {"learning rate, warm-up", "gradient_clipping"} & {*advised(1)}
+    for told in (advised(2), advised(1, steps=10)):
+        assert "learning rate, warm-up" in told
+        assert "first batch" not in told
+
+
+def test_bf16_is_not_advised_where_training_is_in_fp32() -> None:
+    rows = [metric("loss", step, math.nan) for step in (1, 2)]
+    for dtype, advised in (("fp16", True), ("fp32", False)):
+        found = alone(run_of(rows, dtype=dtype), "nan-loss")
+        assert ("bf16.enabled" in [one.setting for one in found.advice]) is advised
+
+
 BAR = "Epoch 0:  12%|#   | {}/1000 [02:0{}<14:40,  1.00s/it, v_num=3, train_loss={}]\n"
 
 
