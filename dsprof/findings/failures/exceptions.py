@@ -380,6 +380,16 @@ _BY_TEXT: Final = {
         "use_reentrant False, or model.enable_input_require_grads()",
         "reentrant checkpointing loses the gradient where frozen layers come first, as with LoRA",
     ),
+    "Type fp16 is not supported": Advice(
+        "accelerator that DeepSpeed finds (ds_report)",
+        "",
+        "the GPU; on a CPU no fp16",
+        "the one it found computes no fp16, as CPUs without an instruction for it; without a GPU "
+        "that PyTorch sees, or with DS_ACCELERATOR=cpu, it takes the CPU",
+    ),
+    "Type bf16 is not supported": Advice(
+        "bf16", "true", "false; fp16, if any", "GPUs before Ampere, as V100 and T4, have no bf16"
+    ),
     "'weight' must be 2-D": _GATHERED,
     "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
     "Socket Timeout": OTHER_LOGS,

@@ -211,6 +211,8 @@ def test_ranks_that_each_count_themselves_alone_lack_deepspeeds_own_group() -> N
         ("RuntimeError: Expected to have finished reduction in the prior iteration", "ddp_find_un"),
         ("RuntimeError: element 0 of tensors does not require grad", "gradient checkpointing"),
         ("RuntimeError: 'weight' must be 2-D", "deepspeed.zero.GatheredParameters"),
+        ("ValueError: Type fp16 is not supported on your device.", "accelerator that DeepSpeed"),
+        ("ValueError: Type bf16 is not supported.", "bf16"),
         ("RuntimeError: Socket Timeout", "logs of the other ranks and hosts"),
     ],
 )
