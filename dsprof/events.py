@@ -155,6 +155,8 @@ METRICS: Final = {
     "bar_position": "turns that a progress bar counts",
     "bar_total": "how many it means to count",
     "bar_elapsed": "for how long it has counted (column seconds)",
+    "bar_pace": "mean time of its turns so far (column seconds)",
+    "bar_rate": "turns of a second in the mean so far",
     "checkpoint_told": "a script says that it saves (column text: what)",
     "elapsed": "seconds since the start (column seconds)",
     "eta": "seconds to go, as the source estimates (column seconds)",

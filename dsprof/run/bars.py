@@ -10,13 +10,15 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.evaluations import evaluations_told
+from dsprof.run.finer_bars import HALF, finer
 from dsprof.run.pauses import lasting
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import STEP, among, of_kind, tidy, where
 from dsprof.units import format_seconds, format_share
 
-#: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
+#: Most bars count whole seconds: over so many of them the mean of a step is within a tenth.
 LEAST: Final = 10.0
+FINE: Final = 2 * HALF / LEAST  #: of what passed, by which it may be off at most
 
 #: What names an optimizer step beside the bar of the training, which counts them: the Trainer's
 #: dicts, and the titles that torchtune and Prismatic give their bars.
@@ -27,13 +29,14 @@ _EPOCHS: Final = "huggingface.bar_rwkv"
 _TITLED: Final = ("huggingface.bar_kohya", _EPOCHS)
 _OF_LINE: Final = ("segment", "engine", "at", "line", "pattern")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
+_MEANS: Final = {"bar_pace": "pace", "bar_rate": "rate"}  # of all steps that it counts
 _WINDOW: Final = ("covers", "passed", "evaluated")
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "covers", "at", "source", "line")
 
 
 def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
-    """Mean seconds of the steps up to `step` since the bar before, at least `LEAST` earlier;
-    `covers` is how many these are.
+    """Mean seconds of the steps up to `step` since the bar before, so much earlier that they are
+    off by a tenth (`FINE`) at most; `covers` is how many these are.
 
     The bar of the training is the one as long as the job says it means to train, else the one
     that stands beside the Trainer's dicts; any other (data, evaluation, checkpoints, a loop of
@@ -99,14 +102,15 @@ def since_start(events: pd.DataFrame) -> float | None:
     them, without evaluations; too few where those of another launch are among them."""
     last = of_training(events).tail(1)
     count, seconds = last["step"].sum(), (last["elapsed"] - last["paused"]).sum()
-    return float(seconds / count) if count > 0 and seconds >= LEAST else None
+    fine = seconds * FINE >= 2 * last["unsure"].sum()
+    return float(seconds / count) if count > 0 and fine else None
 
 
 def of_training(events: pd.DataFrame) -> pd.DataFrame:
     """The bars that count optimizer steps, with what evaluations took so far."""
-    bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
+    bars = _bars(of_kind(events, Kind.METRIC, *_BAR, *_MEANS))
     if bars.empty:
-        return bars.assign(paused=0.0)
+        return bars.assign(paused=0.0, unsure=0.0)
     beside = where(events, among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE))
     bars = _training(_at_records(bars, beside), beside, steps_meant(events))
     return bars.assign(paused=_evaluated_before(bars, events))
@@ -134,11 +138,11 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     found = rows.drop_duplicates(one)[[*one, *_OF_LINE, "own"]]
     if rows.empty:
         return found.assign(**dict.fromkeys(_BAR.values(), np.nan))
-    for name, column in _BAR.items():
+    for name, column in (_BAR | _MEANS).items():
         told = rows.loc[rows["name"] == name, [*one, "said"]].drop_duplicates(one)
-        found = found.merge(told.rename(columns={"said": column}), on=one)
+        found = found.merge(told.rename(columns={"said": column}), on=one, how="left")
     fits = found["own"].isna() | found["own"].eq(found["step"]).fillna(value=False)
-    return found[fits].dropna(subset=list(_BAR.values()))
+    return finer(found[fits].dropna(subset=list(_BAR.values())))
 
 
 def _at_records(bars: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
@@ -176,18 +180,26 @@ def _between(bars: pd.DataFrame) -> pd.DataFrame:
     A bar that is drawn again has not moved: what passed is of the next step, as what it waited
     for, a save or an evaluation, is.
     """
-    bars = bars[bars["step"] != bars["step"].shift()]
+    bars = _surest(bars)
     ends, windows = [], []
-    count = elapsed = paused = np.nan
-    told = zip(bars["step"], bars["elapsed"], bars["paused"], strict=True)
-    for i, (step, now, out) in enumerate(told):
+    count = elapsed = paused = off = np.nan
+    told = zip(bars["step"], bars["moment"], bars["paused"], bars["unsure"], strict=True)
+    for i, (step, now, out, unsure) in enumerate(told):
         steps, seconds = step - count, now - elapsed - (out - paused)
-        if steps > 0 and seconds >= LEAST:
+        if steps > 0 and seconds * FINE >= off + unsure:
             ends.append(i)
             windows.append((steps, now - elapsed, out - paused))
-        elif steps >= 0 and seconds >= 0:
+        elif steps >= 0 and seconds >= -off - unsure:
             continue
-        count, elapsed, paused = step, now, out
+        count, elapsed, paused, off = step, now, out, unsure
     covers, passed, evaluated = np.array(windows, float).reshape(-1, 3).T
     found = bars.iloc[ends].assign(covers=covers, passed=passed, evaluated=evaluated)
     return found.assign(seconds=(passed - evaluated) / covers)
+
+
+def _surest(bars: pd.DataFrame) -> pd.DataFrame:
+    """Of bars of the same step that follow each other the one of the surest time, the first of
+    them."""
+    turn = bars["step"].ne(bars["step"].shift()).cumsum()
+    least = bars["unsure"].groupby(turn).transform("min")
+    return bars[bars["unsure"].eq(least)].loc[lambda sure: ~turn[sure.index].duplicated()]

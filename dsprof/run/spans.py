@@ -57,9 +57,9 @@ def phases(events: pd.DataFrame) -> pd.DataFrame:
     found = rows.take(first).reset_index(drop=True)
     found["seconds"] = np.bincount(group, _seconds(rows), len(timer))
     found["count"] = np.bincount(group, numbers(rows["count"]), len(timer))
-    place = first_present(
-        timer, word[first], [above(path) for path in paths], {p: i for i, p in enumerate(paths)}
-    )
+    met = set(word.tolist())  # categories are all names of a recording
+    around = [above(path) if i in met else () for i, path in enumerate(paths)]
+    place = first_present(timer, word[first], around, {p: i for i, p in enumerate(paths)})
     return _nest(_named(found, holding), place)
 
 
