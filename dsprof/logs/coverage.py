@@ -30,6 +30,8 @@ _BAR: Final = re.compile(
     rb"(?:(?:\d%\|[^|\r\n]{0,2000}\| *\d{1,12}/\d{1,12}|\| *\d{1,12}/\?) \[[\d:]{1,12}<"
     rb"|\b\d{1,12}it \[[\d:]{1,12},)[^\]\r\n]{0,500}\]"
 )
+#: A part of a model, as PyTorch prints it: its numbers are settings.
+_MODULE: Final = re.compile(rb"\([\w-]{1,80}\): (?:\d{1,4} x )?[A-Z]\w{0,80}\(")
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
 _IS_DIGIT: Final = _bytes_like(rb"\d")
@@ -88,6 +90,8 @@ class Unread:
                 self.read_lines += 1
                 continue
             high = bounds[np.searchsorted(bounds, low) + 1] - 1
+            if _MODULE.search(piece, low, high):
+                continue
             barred = low + _end_of_bar(piece[low:high], start - low)
             if start < barred:
                 seen = -1  # the line may hold more behind its bar

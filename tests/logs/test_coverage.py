@@ -83,3 +83,17 @@ def test_what_a_loop_writes_in_its_bar_is_no_line_that_was_not_read(position: st
     text = bar + b"\r" + bar + b"speed: 1.5\n" + bar + b"\n"
     coverage = read(text).coverage
     assert (coverage.metric_lines, coverage.read_lines) == (1, 0)
+
+
+def test_a_part_of_a_model_that_is_printed_is_no_metric() -> None:
+    unread = Unread()
+    unread.look(
+        b"    (norm): LlamaRMSNorm((128,), eps=1e-06)\n"
+        b"[rank0]:       (0-11): 12 x Block(rate=0.5)\n"
+        b"        (drop): Dropout(p=0.05, inplace=False)\n"
+        b"step (first): loss = 1.5\n",
+        set(),
+        0,
+    )
+    assert set(unread.shapes) == {"step (first): loss = #.#"}
+    assert unread.metric_lines == 1
