@@ -30,8 +30,10 @@ _BAR: Final = re.compile(
     rb"(?:(?:\d%\|[^|\r\n]{0,2000}\| *\d{1,12}/\d{1,12}|\| *\d{1,12}/\?) \[[\d:]{1,12}<"
     rb"|\b\d{1,12}it \[[\d:]{1,12},)[^\]\r\n]{0,500}\]"
 )
-#: A part of a model, as PyTorch prints it: its numbers are settings.
-_MODULE: Final = re.compile(rb"\([\w-]{1,80}\): (?:\d{1,4} x )?[A-Z]\w{0,80}\(")
+#: A part of a model, as PyTorch prints it: its numbers are settings. The flops profiler measures.
+_MODULE: Final = re.compile(
+    rb"\([\w-]{1,80}\): (?:\d{1,4} x )?[A-Z]\w{0,80}\((?![^\r\n]{0,60} Params)"
+)
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
 _IS_DIGIT: Final = _bytes_like(rb"\d")
