@@ -170,6 +170,9 @@ METRICS: Final = {
     "seconds)",
     "cpu_throttled": "for how long a limit of CPU time has stopped the container since then, added "
     "up over CPUs (column seconds)",
+    "looks": "how often the training thread was seen in such code while a phase of data was open "
+    "(columns count, raw: the phase; text: functions and lines, the innermost first)",
+    "looks_after": "the same where no phase was open, behind the end of that one",
     "optimizer_index": "which of a model's optimizers ended this step: 1 is the second to do so",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",

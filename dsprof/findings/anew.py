@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dsprof.analysis.looks import Code, code_at
 from dsprof.analysis.trends import Floats
 from dsprof.events import Kind
 from dsprof.findings.facts import Facts
@@ -48,6 +50,13 @@ def loading(facts: Facts) -> Advice:
         return Advice(setting, "" if now is None else "0", few, "batches are made ahead")
     why = "batches are made ahead; they come this late with as many as now"
     return Advice(setting, str(now), "more, if the host has idle cores", why)
+
+
+def making_batches(facts: Facts, ranks: Sequence[int] = ()) -> Code | None:
+    """What was seen to run while the loader makes batches in the process that trains, of all ranks
+    or some."""
+    made_here = facts.run.is_recording and not facts.run.config.get("data_workers")
+    return code_at(facts.run.told, inside=True, ranks=ranks) if made_here else None
 
 
 def iterating(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:

@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import apart_from_saves
+from dsprof.analysis.looks import Code
 from dsprof.events import CLASSES, Class
+from dsprof.findings.code_seen import mostly
 from dsprof.findings.evaluations import are_of_evaluations
 from dsprof.findings.facts import Facts
-from dsprof.findings.places import place_of
+from dsprof.findings.places import place_of, seen_in
 from dsprof.findings.rated import counted
 from dsprof.findings.thresholds import WAITING_EXPLAINS
 from dsprof.units import format_share
 
 
+class Grown(NamedTuple):
+    """What takes longer, in sentences behind blanks, and the code that was seen to run then."""
+
+    said: str = ""
+    code: Code | None = None
+
+
 def grown(
     facts: Facts, before: pd.DataFrame, after: pd.DataFrame, *, evaluating: bool = True
-) -> str:
+) -> Grown:
     """Which class of time grew most, or else which timer, where either is known; of time that none
     explains, between which phases it lies. Unless `evaluating`, evaluations are none of it."""
     rise = float(after["seconds"].mean() - before["seconds"].mean())
     if rise <= 0:  # steps that stick out hide it
-        return ""
+        return Grown()
     known = [name for name in CLASSES if before[name].notna().any() or after[name].notna().any()]
     more = after[known].fillna(0.0).mean() - before[known].fillna(0.0).mean()
     name = str(more.idxmax()) if len(known) > 1 else Class.OTHER
     if name != Class.OTHER:
-        return _of_what_was_added(float(more[name]) / rise, name)
+        return Grown(_of_what_was_added(float(more[name]) / rise, name))
     timer, longer = _longest_grown(facts, before, after, evaluating=evaluating)
     if longer >= WAITING_EXPLAINS * rise:
-        return _of_what_was_added(longer / rise, timer)
+        return Grown(_of_what_was_added(longer / rise, timer))
     beyond = risen_between_steps(facts, before, after)
     if beyond >= WAITING_EXPLAINS * rise:
-        return _of_what_was_added(beyond / rise, _between_steps(facts, after))
+        return Grown(_of_what_was_added(beyond / rise, _between_steps(facts, after)))
     if len(known) > 1:
-        what = f"time no timer explains{_where(facts, after)}"
-        return _of_what_was_added(float(more[name]) / rise, what)
-    return " No single timer holds what grew." if timer else " The source does not time what grew."
+        where, code = _where(facts, before, after)
+        what = f"time no timer explains{where}"
+        return Grown(_of_what_was_added(float(more[name]) / rise, what), code)
+    unknown = "No single timer holds" if timer else "The source does not time"
+    return Grown(f" {unknown} what grew.")
 
 
 def risen_between_steps(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> float:
@@ -66,10 +79,14 @@ def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool
     return bool(more["seconds"] > 0 and more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
-def _where(facts: Facts, steps: pd.DataFrame) -> str:
-    """Between which phases such time of a recording's steps lies, if that is known."""
-    place = place_of(facts, among=steps)
-    return f"; in these steps {place.much} of that lies {place.words}" if place else ""
+def _where(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> Grown:
+    """Between which phases such time of a recording's later steps lies, if that is known."""
+    place = place_of(facts, among=after)
+    if place is None:
+        return Grown()
+    code = seen_in(facts, place, after, before)
+    where = f"{place.words}{mostly(code)}"
+    return Grown(f"; in these steps {place.much} of that lies {where}", code)
 
 
 def _of_what_was_added(share: float, what: str) -> str:

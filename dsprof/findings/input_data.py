@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from dsprof.analysis.looks import Code
 from dsprof.analysis.whatif import data_ready
-from dsprof.findings.anew import loading
+from dsprof.findings import code_seen
+from dsprof.findings.anew import loading, making_batches
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -60,10 +62,22 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     title, proof = found[0].title + when, _late_batch(facts)
     evidence = (*found[0].evidence[:1], *proof, *found[0].evidence[1:])
     found = [replace(one, title=title, evidence=evidence) for one in found]
+    if code := making_batches(facts):
+        found = [_of_code(one, code) for one in found]
     if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
+
+
+def _of_code(found: Finding, code: Code) -> Finding:
+    return replace(
+        found,
+        title=found.title + code_seen.mostly(code),
+        summary=f"{found.summary} {code_seen.said(code)}",
+        evidence=found.evidence + code_seen.proof(code),
+        advice=found.advice + code_seen.change(code, "quicker"),
+    )
 
 
 def _of_the_first_alone(facts: Facts) -> bool:

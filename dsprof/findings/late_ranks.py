@@ -11,7 +11,8 @@ from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
 from dsprof.events import Class
-from dsprof.findings.anew import loading
+from dsprof.findings.anew import loading, making_batches
+from dsprof.findings.code_seen import change
 from dsprof.findings.evidence import largest, rank_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, once
 from dsprof.findings.finding import Advice, Evidence
@@ -110,10 +111,11 @@ def own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice
     """
     compared = facts.compared
     if (compared["class"].eq(Class.DATA) & compared["name"].eq(late.phase)).any():
-        return (loading(facts),)
+        return (loading(facts), *change(making_batches(facts, late.group), "quicker"))
     if late.phase or not facts.run.is_recording:
         return ()
-    return (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)
+    one = f"rank {late.group[0]}"
+    return (place.advice(one) if place else look_at(BETWEEN_PHASES, one),)
 
 
 def _is_alone(facts: Facts) -> bool:

@@ -12,7 +12,7 @@ from dsprof.events import Class
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import Facts, first_of, once, promise
 from dsprof.findings.finding import Finding
-from dsprof.findings.places import Place, look_at, place_of
+from dsprof.findings.places import Place, place_of
 from dsprof.findings.stages import Work, by_stage, ranks_of, seconds_of, work_of
 from dsprof.findings.thresholds import STRAGGLER_CRITICAL, STRAGGLER_WARNING, grade
 from dsprof.findings.unseen import calls_unseen
@@ -135,7 +135,7 @@ def found_late(facts: Facts) -> list[Finding]:
             ranks=late.ranks,
             phase=first_of(waiting),
             evidence=(*late.place.proof, *phase_evidence(waiting, 1)),
-            advice=(look_at(late.place.words, f"rank {late.ranks[0]}"),),
+            advice=(late.place.advice(f"rank {late.ranks[0]}"),),
             gain=promise(late.seconds),
             confidence="medium",
         )

@@ -102,7 +102,7 @@ def _grown(facts: Facts, before: pd.DataFrame, last: pd.DataFrame) -> str:
     them times has not grown. Without saves there is no time of them.
     """
     told = [{name for name in CLASSES if steps[name].notna().any()} for steps in (before, last)]
-    return grown(facts, before, last) if told[0] ^ told[1] <= {Class.CHECKPOINT} else ""
+    return grown(facts, before, last).said if told[0] ^ told[1] <= {Class.CHECKPOINT} else ""
 
 
 def _median(steps: pd.DataFrame) -> pd.Series:

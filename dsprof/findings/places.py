@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.gaps import gaps
+from dsprof.analysis.looks import LOOKED_AT, Code, code_at, share_after
 from dsprof.analysis.turns import is_foreign, turns
+from dsprof.findings.code_seen import change, proof, said
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
@@ -21,6 +23,7 @@ _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
+_LITTLE: Final = 0.2  #: a part of the time of some steps that may lie there in all others
 #: So many of the steps end with the phase that is named, or so much of the time lies before it.
 _END: Final = 0.9
 
@@ -56,14 +59,18 @@ class Place:
             both between steps that begin with one phase or another, and do not end alike.
         between_steps: whether `after` is the first one of the next step.
         share: of all such time.
+        seconds: of it per step, in the mean of the ranks that have such time.
         proof: the row behind the longest of the times there.
+        code: what was seen to run there.
     """
 
     before: str
     after: str
     between_steps: bool
     share: float
+    seconds: float = 0.0
     proof: tuple[Evidence, ...] = ()
+    code: Code | None = None
 
     @property
     def words(self) -> str:
@@ -84,7 +91,10 @@ class Place:
 
     @property
     def hint(self) -> str:
-        """What is mostly done there, as a sentence behind a blank; "" if nobody can tell."""
+        """What was seen to run there, or is mostly done there, as a sentence behind a blank; "" if
+        nobody can tell."""
+        if self.code:
+            return f" {said(self.code)}"
         told = _HINTS.get((self.before, self.after))
         if self.between_steps and told is None:
             told = _HINTS.get((self.before, ""))
@@ -95,6 +105,10 @@ class Place:
     @property
     def _again(self) -> bool:
         return self.between_steps or self.before == self.after
+
+    def advice(self, who: str = "one rank") -> Advice:
+        """To change what was seen to run there, or how to see that."""
+        return next(iter(change(self.code)), look_at(self.words, who))
 
 
 def look_at(where: str, who: str = "one rank") -> Advice:
@@ -132,7 +146,36 @@ def place_of(
     if place is None or row is None:
         return None
     much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
-    return replace(place, proof=(row_evidence(row, f"{much}, longest of some steps"),))
+    longest = row_evidence(row, f"{much}, longest of some steps")
+    if inside:
+        return replace(place, proof=(longest,))
+    since = None if among is None or among.empty else among["at"].min()
+    code = code_at(run.told, place.before, ranks=ranks, since=since)
+    if code and not _is_of_host(facts, replace(place, seconds=place.share * total), ranks):
+        code = None
+    shown = (longest, *proof(code))
+    return replace(place, seconds=place.share * total, proof=shown, code=code)
+
+
+def _is_of_host(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:
+    """Whether the host spends there what the phases of a device leave out: else the device waits
+    for what the host does in a phase."""
+    if facts.run.config.get("phases_on") != "gpu":
+        return True
+    step = facts.average or float(facts.steps["seconds"].mean())
+    return 2 * share_after(facts.run.told, place.before, ranks) * step >= place.seconds
+
+
+def seen_in(facts: Facts, place: Place, steps: pd.DataFrame, others: pd.DataFrame) -> Code | None:
+    """The code of a place of some steps, unless it may be that of the `others`: at them nearly as
+    often was looked, or it runs in them nearly as long."""
+    if place.code is None:
+        return None
+    elsewhere = float(_gaps(facts, (), "", others)["seconds"].sum())
+    looks = [len(rows) * min(seconds, LOOKED_AT)
+             for rows, seconds in ((steps, place.seconds), (others, elsewhere))]  # fmt: skip
+    little = elsewhere <= _LITTLE * place.seconds and looks[1] <= _LITTLE * looks[0]
+    return place.code if little else None
 
 
 def _between(found: pd.DataFrame, total: float, inside: str) -> tuple[Place, pd.Series] | None:

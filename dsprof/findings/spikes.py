@@ -13,6 +13,7 @@ from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, outliers, spikes
 from dsprof.events import Severity
+from dsprof.findings import code_seen
 from dsprof.findings.anew import COMPILED_ANEW, compiling, is_compiling, iterating
 from dsprof.findings.backwards import more_in_them
 from dsprof.findings.evaluations import (
@@ -25,7 +26,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.forwards import is_only_forward, less_evaluation, without_backward
-from dsprof.findings.growth import grown, is_of
+from dsprof.findings.growth import Grown, grown, is_of
 from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.look import look
 from dsprof.findings.memory import memory_growth
@@ -91,6 +92,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
     begun = are_warm_up(steps, rows) or (bool(stretch) and are_first(steps, rows))
+    longer = Grown() if late else _longer(facts, steps.assign(seconds=seconds), rows)
+    seen = code_seen.change(longer.code)
     around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (LOOK,)
     return [
         Finding(
@@ -100,13 +103,10 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
+            + code_seen.mostly(longer.code)
             + (is_late(late, len(rows)) or _EVALUATING * evaluates or is_compiling(compiled, rows)),
             summary=_how_long(steps, seconds, rows)
-            + (
-                waited(facts, late, "them")
-                if late
-                else _longer(facts, steps.assign(seconds=seconds), rows)
-            )
+            + (waited(facts, late, "them") if late else longer.said)
             + flushed
             + without_backward(facts, rows)
             + more_in_them(facts, rows)
@@ -121,9 +121,9 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             ranks=late.group if late else (),
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
-            evidence=_worst(facts, rows, over),
+            evidence=_worst(facts, rows, over) + code_seen.proof(longer.code),
             advice=_of_what_they_do(facts, flushed, evaluates=evaluates, compiled=compiled)
-            or (*_of_what_is_longer(facts, rows, distance), *around),
+            or (*_of_what_is_longer(facts, rows, distance), *(seen or around)),
             gain=(0.0, price.seconds) if price else None,
             confidence="high" if sure else "medium",
         )
@@ -388,7 +388,7 @@ def _saving(facts: Facts) -> Floats:
     return saving + waiting(facts, steps) + saving_inside(facts, steps)
 
 
-def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> Grown:
     """Which class of time, or timer, is longer in them, of what is timed beside saving, and beside
     evaluating that has a finding of its own."""
     steps = steps.assign(checkpoint=np.nan)

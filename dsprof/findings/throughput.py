@@ -12,10 +12,11 @@ from dsprof.analysis.chance import chance
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import Floats, Level, climb, levels, without_spikes
 from dsprof.events import Class, Severity
+from dsprof.findings import code_seen
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Finding
 from dsprof.findings.flushes import flushed_in, less_memory
-from dsprof.findings.growth import grown
+from dsprof.findings.growth import Grown, grown
 from dsprof.findings.lateness import late_in, waited
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.look import LITTLE_BY_LITTLE, look, own_work
@@ -204,6 +205,11 @@ def _found(
     late = _late(facts, steps, rise)
     seconds = steps["seconds"].to_numpy(dtype=float)
     alike = _like_a_sum(facts, seconds)
+    longer = (
+        Grown()
+        if late
+        else grown(facts, *(steps.iloc[one.start : one.stop] for one in (before, after)))
+    )
     return Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
@@ -212,15 +218,7 @@ def _found(
         + (", and not for the first time" if again else "")
         + (f": {late.who} {'are' if len(late.group) > 1 else 'is'} late" if late else ""),
         summary=_became(facts, steps, rise, climbs=climbs)
-        + (
-            waited(facts, late, "the later ones")
-            if late
-            else grown(
-                facts,
-                steps.iloc[before.start : before.stop],
-                steps.iloc[after.start : after.stop],
-            )
-        )
+        + (waited(facts, late, "the later ones") if late else longer.said)
         + work
         + flushed
         + _comes_and_goes(steps, again)
@@ -230,10 +228,14 @@ def _found(
         ranks=late.group if late else (),
         phase=(late.phase or None) if late else None,
         steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[rise.stop - 1])),
-        evidence=tuple(step_proof(facts, steps.iloc[row]) for row in _shown(seconds, rise, climbs)),
+        evidence=(
+            *(step_proof(facts, steps.iloc[row]) for row in _shown(seconds, rise, climbs)),
+            *code_seen.proof(longer.code),
+        ),
         advice=less_memory(facts)
         if flushed
         else (
+            *code_seen.change(longer.code),
             *(() if late else own_work(steps, before, after) or (LITTLE_BY_LITTLE,) * climbs),
             *look(facts, late, comes_and_goes=climbs or bool(again)),
         ),

@@ -10,10 +10,11 @@ import pandas as pd
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.between_steps import UNTIL_STEP, between_steps, part_between
+from dsprof.findings.code_seen import mostly
 from dsprof.findings.cpu_threads import more_threads
 from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
-from dsprof.findings.facts import Facts, first_of
+from dsprof.findings.facts import Facts, first_of, promise
 from dsprof.findings.finding import Finding
 from dsprof.findings.generation import GENERATE, generates, unexplained_generation
 from dsprof.findings.places import BETWEEN_PHASES, Place, look_at, place_of
@@ -103,6 +104,8 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
     of_late_rank = late > _MOST * seconds
     place = place_of(facts, late_ones if of_late_rank else ()) if beside else None
     whose = None if of_late_rank or within >= WORTH_NAMING else _whose(facts)
+    one = [whose.one] if whose else []
+    seen = place.code if place else None
     passing, to_do = part_between(facts, seconds - inside) if beside else ("", ())
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
@@ -124,7 +127,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             + (passing or _suspects(facts, place) if beside else "")
             + (whose.said if whose else "")
             + (single.said if single else "")
-            + " Medium confidence: what it is can only be guessed.",
+            + ("" if seen else " Medium confidence: what it is can only be guessed."),
             share=share,
             seconds_per_step=seconds,
             phase=first_of(known) if within > 0.5 else "",
@@ -135,12 +138,18 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             else (more_threads(facts) if _updates_on_host(facts, known) else ())
             + to_do
             + record(facts, EVERY_PHASE)
-            or (
-                look_at(place.words if place else BETWEEN_PHASES, *([whose.one] if whose else [])),
-            ),
-            confidence="medium",
+            or ((place.advice(*one) if place else look_at(BETWEEN_PHASES, *one)),),
+            gain=_gain(place, seconds - inside),
+            confidence="high" if seen else "medium",
         )
     ]
+
+
+def _gain(place: Place | None, seconds: float) -> tuple[float, float] | None:
+    """At best all of it at which the code that is named was seen."""
+    if place is None or place.code is None:
+        return None
+    return promise(place.share * seconds * place.code.seen / place.code.looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +185,8 @@ def _lies(place: Place | None, within: float) -> str:
     if place is None:
         return ""
     beside = 1 - within if within >= WORTH_NAMING else 1.0
-    return f", {replace(place, share=beside * place.share).much} of that {place.words}"
+    much = replace(place, share=beside * place.share).much
+    return f", {much} of that {place.words}{mostly(place.code)}"
 
 
 def _of_late_rank(ranks: tuple[int, ...], part: float) -> str:

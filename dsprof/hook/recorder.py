@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import perf_counter_ns as now
 from typing import Any, Final
 
 from dsprof.events import Class
@@ -20,6 +21,7 @@ from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.header import header_of
+from dsprof.hook.looks import EVERY, Looks
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
@@ -57,6 +59,7 @@ class Recorder:
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._cpu = Cpu(self.writer)
+        self._looks = Looks(self.timeline, float(os.environ.get("DSPROF_LOOKS", str(EVERY))))
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self._is_stopped = False
@@ -81,6 +84,7 @@ class Recorder:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
         between.patch(self.patches, self._between, self.guard)
+        self._looks.start()
         _RECORDERS.add(self)
         atexit.register(self.close)
 
@@ -119,8 +123,10 @@ class Recorder:
             say(f"{self.guard.who}: {what}")
 
     def _finish(self) -> None:
+        self._looks.stop()
         if self.gpu:
             self.gpu.stop()
+        self._looks.write(self.writer, now())
         self.collectives.finish()
         self.timeline.finish()
         self._write_coverage()
@@ -140,6 +146,7 @@ class Recorder:
         self.writer.config("collectives_seen", seen)
 
     def _failed(self, text: str) -> None:
+        self._looks.stop()
         if self.gpu:
             self.gpu.stop()
         try:
@@ -197,6 +204,7 @@ class Recorder:
         detail.
         """
         track, step, begin, end, own = ended
+        own += self._looks.cost()
         self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
         self._steps += 1
         if self._steps > SETTLED:
@@ -208,6 +216,8 @@ class Recorder:
             self._memory.sample(step, end)
             self._cpu.sample(end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
+        if end >= self._looks.due:
+            self._looks.write(self.writer, end)
 
     def _judge(self) -> None:
         """Record fewer rows per step if recording is over budget and there are many collectives. A

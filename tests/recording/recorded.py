@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsprof import recording
-from dsprof.recording import ON_DEVICE, Writer
+from dsprof.recording import ON_DEVICE, Unit, Writer
 
 if TYPE_CHECKING:  # a process that only writes starts without them
     import pandas as pd
@@ -71,7 +71,8 @@ def record_pauses(
     lengths: Mapping[str, int] = LENGTHS,
     steps: int = 30,
     ahead: int = 0,
-    **told: str,
+    looks: Sequence[Mapping[str, tuple[int, str]]] = (),
+    **told: str | int,
 ) -> Path:
     """Recordings whose ranks pause that many ms after their phases and then meet; a rank a mapping.
 
@@ -80,6 +81,7 @@ def record_pauses(
         inner: ms of `optimizer_step`.
         before: ms of step before it.
         ahead: ms by which the host is ahead of a GPU within a step.
+        looks: at places such as "step/looks_after", how many and what stack; a rank a mapping.
         told: configuration rows; with phases on a GPU all of this is of the GPU.
     """
     on_gpu = told.get("phases_on") == "gpu"
@@ -114,6 +116,11 @@ def record_pauses(
             began = at
             at += pause.get("step", 0) * MS
             writer.flush()
+        for place, (count, stack) in looks[rank].items() if looks else ():
+            of, _, kind = place.rpartition("/")
+            seen = writer.name(kind, writer.name(of))
+            what = writer.name(stack) if stack else 0
+            writer.metric(seen, count, unit=int(Unit.COUNT), at_ns=at, text=what)
         writer.close()
     return folder
 

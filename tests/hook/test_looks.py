@@ -1,0 +1,242 @@
+"""What runs where no phase says so: of a real job, and of threads whose stacks are known."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dsprof
+from dsprof.events import CLASSES, Class
+from dsprof.hook import looks
+from dsprof.hook.looks import STACKS, Looks, Seen
+from dsprof.hook.spans import Phase
+from dsprof.recording import Writer
+from dsprof.recording.layout import OVER
+from tests.hook.jobs_of import run_each
+from tests.hook.rows import Rows, folder, read
+
+JOB = ("looked",)
+BETWEEN, DATA = "step/looks_after", "data/looks"
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> dict[str, Any]:
+    found = run_each("looked", out, {"between": 1, "inside": 1}, "torch")
+    return {kind: each[0] for kind, each in found.items()}
+
+
+def rows_of(out: Path, kind: str, looks: str) -> Rows:
+    (rows,) = folder(out / kind / f"looks-{looks}")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "innermost"),
+    [("between", BETWEEN, "score"), ("inside", DATA, "__getitem__")],
+)
+def test_what_takes_the_time_is_in_the_stack_of_nearly_all_looks(
+    results: dict[str, Any], out: Path, kind: str, name: str, innermost: str
+) -> None:
+    assert results[kind]
+    told = [row for row in rows_of(out, kind, "0.004").metrics if row.name == name]
+    seen: Counter[bool] = Counter()
+    for row in told:
+        seen[f"{innermost} " in row.text.partition(" < ")[0]] += int(row.value)
+    assert seen[True] > 30  # of 12 times 50 ms, one in 4 ms
+    assert seen[True] > 0.9 * seen.total()
+
+
+def test_a_report_names_the_function(results: dict[str, Any], out: Path) -> None:
+    assert results
+    between, inside = (
+        dsprof.load(out / kind / "looks-0.004").findings[0] for kind in ("between", "inside")
+    )
+    assert between.rule == "unaccounted-time"
+    assert re.search(r"the next data, mostly in score \(looked\.py:\d+\)$", between.title)
+    assert inside.rule == "data-bound"
+    assert re.search(r", mostly in \S*__getitem__ \(looked\.py:\d+\)$", inside.title)
+
+
+def test_losses_are_the_same_and_no_thread_is_left(results: dict[str, Any]) -> None:
+    for one in results.values():
+        often, never = one["losses"]
+        assert often == never
+        assert looks.THREAD not in one["threads"]
+
+
+def test_nobody_looks_where_that_is_switched_off(results: dict[str, Any], out: Path) -> None:
+    assert results
+    assert {row.name for row in rows_of(out, "between", "0").metrics}.isdisjoint({BETWEEN, DATA})
+
+
+class Job:
+    """A thread that waits at a known line, and what the hook knows of its phases."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer, self._ends, here = writer, threading.Event(), threading.Event()
+
+        def waits_here() -> None:
+            here.set()
+            self._ends.wait()
+
+        thread = threading.Thread(target=waits_here)
+        thread.start()
+        here.wait()
+        assert thread.ident is not None
+        self.timeline = SimpleNamespace(writer=writer, stack=[], thread=thread.ident)
+        self._time = 0
+        self.looks = Looks(self.timeline)  # type: ignore[arg-type]
+
+    def enter(self, name: str, class_: Class) -> None:
+        number = self.writer.name(name, 0, class_)
+        self.timeline.stack.append(SimpleNamespace(phase=Phase(number, CLASSES.index(class_))))
+        self._time += OVER << 1
+        self.writer.ring.cell[2] = number | self._time
+
+    def leave(self) -> None:
+        self.timeline.stack.pop()
+        self._time += OVER << 1  # one unit of the cell's clock
+        self.writer.ring.cell[2] = self.writer.ring.cell[2] & OVER - 1 | OVER | self._time
+
+    def goes_on(self) -> None:
+        """A step that is looked at no more."""
+        self.enter("forward", Class.COMPUTE)
+        self.look()
+        self.leave()
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.looks._look()
+
+    def told(self) -> list[tuple[str, float, str]]:
+        self.looks.write(self.writer, 1)
+        self.writer.flush()
+        rows = read(self.writer.path).metrics
+        return [(row.name, row.value, row.text) for row in rows]
+
+    def end(self) -> None:
+        self._ends.set()
+
+
+@pytest.fixture
+def job(writer: Writer) -> Any:
+    job = Job(writer)
+    yield job
+    job.end()
+
+
+def test_of_what_lies_behind_a_phase_or_in_a_loader_the_stack_is_told(job: Job) -> None:
+    """Of other phases, only how often the thread was seen in them."""
+    job.look()  # before any phase
+    job.enter("forward", Class.COMPUTE)
+    job.look()
+    job.leave()
+    job.look(3)
+    job.enter("data", Class.DATA)
+    job.look(2)
+    job.leave()
+    job.goes_on()
+    told = {name: (count, bool(stack)) for name, count, stack in job.told()}
+    assert told == {
+        "forward/looks": (2, False), "forward/looks_after": (3, True), DATA: (2, True),
+    }  # fmt: skip
+
+
+def test_a_stack_is_told_from_the_innermost_library_to_the_jobs_own_code(job: Job) -> None:
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    job.look()
+    job.goes_on()
+    (stack,) = [stack for _, _, stack in job.told() if stack]
+    inner, *own = stack.split(" < ")
+    assert inner.startswith(("Condition.wait threading.py:", "wait threading.py:"))
+    assert any("waits_here ./" in one or "waits_here /" in one for one in own)
+
+
+def test_of_a_long_pause_no_more_counts_than_of_a_short_one(job: Job) -> None:
+    """A single evaluation by hand is not what runs between the others."""
+    for looks_at_it in (1, 300, 1):
+        job.enter("step", Class.OPTIMIZER)
+        job.leave()
+        job.look(looks_at_it)
+    job.goes_on()
+    (count,) = [count for _, count, stack in job.told() if stack]
+    assert count == 1 + looks.OF_ONE + 1
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_runs_behind_the_last_step_is_none_of_a_step(job: Job, goes_on: bool) -> None:
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    job.look(3)
+    if goes_on:
+        job.enter("forward", Class.COMPUTE)
+    job.looks.stop()
+    assert [count for _, count, _ in job.told()] == [3] * goes_on
+
+
+def test_of_many_stacks_the_most_frequent_are_told_and_the_others_counted(job: Job) -> None:
+    number = job.writer.name("step")
+    for place in range(STACKS + 5):
+        job.looks._counts[Seen(number, True, f"f a.py:{place}")] = 100 - place
+    told = job.told()
+    assert [count for _, count, _ in told[:STACKS]] == [100 - place for place in range(STACKS)]
+    rest = sum(100 - place for place in range(STACKS, STACKS + 5))
+    assert told[STACKS:] == [(BETWEEN, rest, "")]
+
+
+def test_rows_stay_few_however_long_a_job_runs(job: Job) -> None:
+    day, number, times = 86_400_000_000_000, job.writer.name("step"), 0
+    at = 1
+    while at < day:
+        job.looks._counts[Seen(number, True, "f a.py:1")] += 1
+        job.looks.write(job.writer, at)
+        at, times = job.looks.due, times + 1
+    assert 100 < times < 200
+
+
+def test_a_failure_ends_the_looking_alone_and_is_recorded(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> dict[int, Any]:
+        raise RuntimeError("no stacks here")
+
+    monkeypatch.setattr(sys, "_current_frames", fails)
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    hurried = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    hurried.start()
+    hurried._thread.join(10.0)
+    hurried.stop()
+    job.looks = hurried
+    job.told()
+    config = read(job.writer.path).config
+    assert "no stacks here" in str(config["looks"])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_looks_are_few_once_many_were_taken(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
+    waits: list[float] = []
+    clock = [0.0]
+
+    class Stopping:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            clock[0] += seconds
+            return clock[0] > 3_600
+
+    monkeypatch.setattr(looks, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(job.looks, "_stopping", Stopping())
+    job.looks._loop()
+    of_first_minute = sum(1 for _ in range(len(waits)) if sum(waits[: _ + 1]) < 60)
+    assert 270 < of_first_minute < 330
+    assert len(waits) < 5_000
+    assert max(waits) < 2.0
+    assert len({round(one, 6) for one in waits[:200]}) == 200  # no rhythm that a loop could have
