@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,16 +23,14 @@ MOST: Final = (
     0.5  #: of all looks at a place, more of which what is named was seen at, beyond chance
 )
 
-#: Seconds of one pause whose looks count (`hook.looks`).
-LOOKED_AT: Final = 1.0
-
 _CHANCE: Final = 1.96  #: standard deviations that hold in 95 of 100 cases
 _LONG: Final = 60  #: letters of a name that a sentence has room for
-_DIGITS: Final = 10  #: of the number of a line
-_MODULE: Final = "<module>"
 #: PyTorch's loader itself, and its functions that wait for workers, whatever they call.
 _LOADER: Final = "torch/utils/data/"
 _WAITS: Final = ("_try_get_data", "_get_data")
+_FRAME: Final = re.compile(
+    r"(?P<function>[^\r\n]{1,400}?) \((?P<file>[^\r\n]{1,400}?)(?::(?P<line>\d{1,9}))?\)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,8 @@ class Code:
     Attributes:
         function: its name, with that of its class.
         file: where it is; of the job's own code, a path, else from its library's name on.
-        line: the line of it that was seen most.
-        caller: the innermost function of the job's own code that calls it, with its line; "" for
-            one of these, and if only the script itself does, by way of a trainer perhaps.
+        line: the line of it that was seen at most looks, too; 0 if none was, and in libraries.
+        caller: the function of the job's own that called it at most looks; "" if several did.
         seen: looks at which the thread was in it.
         looks: all looks at the place.
         row: the event that counts most of those.
@@ -59,8 +57,8 @@ class Code:
 
     @property
     def name(self) -> str:
-        """As a title has it: what its reader may know."""
-        return self.caller or _told(_Frame(self.function, self.file, self.line))
+        """As a title has it."""
+        return _told(_Frame(self.function, self.file, self.line))
 
     @property
     def stack(self) -> str:
@@ -78,8 +76,7 @@ class Code:
         return f"all {self.looks:,}" if self.seen == self.looks else many
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     function: str
     file: str
     line: int
@@ -98,7 +95,8 @@ def code_at(
     since: pd.Timestamp | None = None,
 ) -> Code | None:
     """The innermost function in which the training thread was at more than half of the looks at a
-    place; None if there is none, or chance may have made it seem so.
+    place; None if there is none, or chance may have made it seem so. Looks that came late, and saw
+    nothing, are looks, too.
 
     Args:
         told: `Run.told`.
@@ -115,20 +113,20 @@ def code_at(
         rows = where(rows, rows["rank"].isin(ranks))
     if since is not None:
         rows = where(rows, rows["at"] > since)
-    if rows.empty:
-        return None
-    return _most(rows)
+    return None if rows.empty else _most(rows)
 
 
-def share_after(told: pd.DataFrame, phase: str = "", ranks: Sequence[int] = ()) -> float:
-    """The part of all looks that found no phase open, behind the end of one, or of any: how much of
-    its time the host spends there. NaN where nobody looked.
+def share_of_looks(
+    told: pd.DataFrame, phase: str = "", *, inside: bool = False, ranks: Sequence[int] = ()
+) -> float:
+    """The part of all looks, of some ranks or all, that found the thread behind the end of a phase
+    or `inside` it, or of any: how much of its time the host spends there. NaN where nobody looked.
     """
     rows = of_kind(told, "metric", INSIDE, AFTER)
     if ranks:
         rows = where(rows, rows["rank"].isin(ranks))
-    counts = _counts(rows)
-    there = among(rows["raw"], [f"{phase}/{AFTER}"]) if phase else among(rows["name"], [AFTER])
+    counts, name = _counts(rows), INSIDE if inside else AFTER
+    there = among(rows["raw"], [f"{phase}/{name}"]) if phase else among(rows["name"], [name])
     return float(counts[there].sum() / counts.sum()) if counts.any() else math.nan
 
 
@@ -141,52 +139,42 @@ def _most(rows: pd.DataFrame) -> Code | None:
     counts = _counts(rows)
     stacks = [list(_frames(text)) for text in rows["text"].astype("object")]
     looks = int(counts.sum())
-    if not looks:
+    key = _innermost(stacks, counts, looks) if looks else None
+    if key is None:
         return None
-    chosen = _innermost(stacks, counts, looks, by_line=True) or _innermost(
-        stacks, counts, looks, by_line=False
-    )
-    if chosen is None:
-        return None
-    held = [any(_same(one, chosen) for one in stack) for stack in stacks]
-    lines: Counter[tuple[int, str]] = Counter()
-    for stack, count, mine in zip(stacks, counts, held, strict=True):
-        if mine:
-            place = next(i for i, one in enumerate(stack) if _same(one, chosen))
-            caller = (
-                "" if chosen.is_own else next(map(_told, filter(_may_be_known, stack[place:])), "")
+    lines: Counter[int] = Counter()
+    callers: Counter[str] = Counter()
+    seen = np.zeros(len(counts))
+    for row, (stack, count) in enumerate(zip(stacks, counts, strict=True)):
+        place = next((n for n, one in enumerate(stack) if one[:2] == key), None)
+        if place is not None:
+            seen[row] = count
+            lines[stack[place].line] += int(count)
+            callers[next((_told(one) for one in stack[place + 1 :] if _is_known(one)), "")] += int(
+                count
             )
-            lines[stack[place].line, caller] += int(count)
-    ((line, caller), _), *_ = lines.most_common(1)
-    seen = counts * held
-    return Code(
-        chosen.function, chosen.file, line, caller, int(seen.sum()), looks,
-        rows.iloc[int(seen.argmax())],
-    )  # fmt: skip
+    total = int(seen.sum())
+    line = next((one for one, many in lines.items() if _at_least(many, total) > MOST), 0)
+    caller = next((one for one, many in callers.items() if _at_least(many, total) > MOST), "")
+    return Code(*key, line, caller, total, looks, rows.iloc[int(seen.argmax())])
 
 
 def _innermost(
-    stacks: Sequence[Sequence[_Frame]], counts: Any, looks: int, *, by_line: bool
-) -> _Frame | None:
-    """The frame, or function, seen at most looks, that is nearest to what runs.
-
-    What only calls all the rest, the script itself, says nothing unless it runs by itself.
-    """
-    seen: Counter[Any] = Counter()
-    depth: Counter[Any] = Counter()
-    first: dict[Any, _Frame] = {}
+    stacks: Sequence[Sequence[_Frame]], counts: Numbers, looks: int
+) -> tuple[str, str] | None:
+    """The function seen at most looks that is nearest to what runs."""
+    seen: Counter[tuple[str, str]] = Counter()
+    depth: Counter[tuple[str, str]] = Counter()
     for stack, count in zip(stacks, counts, strict=True):
         met = set()
         for place, frame in list(enumerate(stack))[_waiting(stack) :]:
-            key = frame if by_line else (frame.function, frame.file)
-            if key in met or _says_nothing(frame, place):
-                continue
-            met.add(key)
-            first.setdefault(key, frame)
-            seen[key] += int(count)
-            depth[key] += int(count) * place
+            key = frame[:2]
+            if key not in met and not _is_loader(frame) and not (place and _is_script(frame)):
+                met.add(key)
+                seen[key] += int(count)
+                depth[key] += int(count) * place
     often = [key for key, count in seen.items() if _at_least(count, looks) > MOST]
-    return first[min(often, key=lambda key: depth[key] / seen[key])] if often else None
+    return min(often, key=lambda key: depth[key] / seen[key]) if often else None
 
 
 def _waiting(stack: Sequence[_Frame]) -> int:
@@ -195,8 +183,13 @@ def _waiting(stack: Sequence[_Frame]) -> int:
     return max((place for place, one in enumerate(waits, 1) if one), default=0)
 
 
-def _says_nothing(frame: _Frame, place: int) -> bool:
-    return (place > 0 and frame.function == _MODULE) or _is_loader(frame)
+def _is_known(frame: _Frame) -> bool:
+    return frame.is_own and not _is_script(frame)
+
+
+def _is_script(frame: _Frame) -> bool:
+    """The script itself, which calls all that runs."""
+    return frame.function == "<module>"
 
 
 def _is_loader(frame: _Frame) -> bool:
@@ -213,20 +206,10 @@ def _at_least(count: int, total: int) -> float:
 def _frames(text: Any) -> Iterator[_Frame]:
     """The frames of a stack, the innermost first; none if it was not kept."""
     for one in text.split(BETWEEN) if isinstance(text, str) else ():
-        function, _, place = one.rpartition(" ") if " " in one else ("", "", "")
-        file, _, line = place.rpartition(":")
-        if function and file and line.isdecimal() and len(line) < _DIGITS:
-            yield _Frame(function, file, int(line))
-
-
-def _same(one: _Frame, other: _Frame) -> bool:
-    return (one.function, one.file) == (other.function, other.file)
-
-
-def _may_be_known(frame: _Frame) -> bool:
-    return frame.is_own and frame.function != _MODULE
+        if found := _FRAME.fullmatch(one):
+            yield _Frame(found["function"], found["file"], int(found["line"] or 0))
 
 
 def _told(frame: _Frame) -> str:
-    file = frame.file.rpartition("/")[2] if frame.is_own else frame.file
-    return f"{quoted(frame.function, _LONG)} ({quoted(file, _LONG)}:{frame.line})"
+    file = quoted(frame.file.rpartition("/")[2] if frame.is_own else frame.file, _LONG)
+    return f"{quoted(frame.function, _LONG)} ({file}{f':{frame.line}' if frame.line else ''})"

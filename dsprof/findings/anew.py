@@ -12,6 +12,7 @@ import pandas as pd
 from dsprof.analysis.looks import Code, code_at
 from dsprof.analysis.trends import Floats
 from dsprof.events import Kind
+from dsprof.findings.code_seen import others_look_alike
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.run.table import STEP, numbers, of_kind, positions
@@ -55,8 +56,12 @@ def loading(facts: Facts) -> Advice:
 def making_batches(facts: Facts, ranks: Sequence[int] = ()) -> Code | None:
     """What was seen to run while the loader makes batches in the process that trains, of all ranks
     or some."""
-    made_here = facts.run.is_recording and not facts.run.config.get("data_workers")
-    return code_at(facts.run.told, inside=True, ranks=ranks) if made_here else None
+    run = facts.run
+    if not run.is_recording or run.config.get("data_workers") or facts.engine is not None:
+        return None
+    if ranks and others_look_alike(facts, "data", ranks, inside=True):
+        return None
+    return code_at(run.told, inside=True, ranks=ranks)
 
 
 def iterating(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:

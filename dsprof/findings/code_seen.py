@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from dsprof.analysis.looks import Code
+from dsprof.analysis.looks import Code, share_of_looks
 from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
 from dsprof.quotes import quoted
 
+LITTLE: Final = 0.2  #: a part of the time at a place that others than those meant may spend there
 _LONG: Final = 120  #: letters of a name
+
+
+def others_look_alike(
+    facts: Facts, phase: str, ranks: Sequence[int], *, inside: bool = False
+) -> bool:
+    """Whether other ranks than these spend time behind or inside a phase, too: what runs there is
+    then not what only these do."""
+    told, known = facts.run.told, facts.run.phases["rank"].dropna().unique()
+    others = [one for one in known if one not in ranks]
+    mine, theirs = (
+        share_of_looks(told, phase, inside=inside, ranks=one) for one in (ranks, others)
+    )
+    return bool(others) and not theirs <= LITTLE * mine
 
 
 def said(code: Code) -> str:
     """A sentence."""
     caller = f", called by {code.caller}" if code.caller else ""
-    where = f"{quoted(code.function, _LONG)} ({quoted(code.file, _LONG)}:{code.line}{caller})"
+    line = f":{code.line}" if code.line else ""
+    where = f"{quoted(code.function, _LONG)} ({quoted(code.file, _LONG)}{line}){caller}"
     return f"At {code.often} looks the training thread was in {where}."
 
 

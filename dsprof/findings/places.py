@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.gaps import gaps
-from dsprof.analysis.looks import LOOKED_AT, Code, code_at, share_after
+from dsprof.analysis.looks import Code, code_at, share_of_looks
 from dsprof.analysis.turns import is_foreign, turns
-from dsprof.findings.code_seen import change, proof, said
+from dsprof.findings.code_seen import LITTLE, change, others_look_alike, proof, said
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
@@ -23,7 +23,6 @@ _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
 _RANKS: Final = 16
 _ALL: Final = 0.99  #: a part that is told as all of it
 _MOST: Final = 0.6  #: a part below which no place is named
-_LITTLE: Final = 0.2  #: a part of the time of some steps that may lie there in all others
 #: So many of the steps end with the phase that is named, or so much of the time lies before it.
 _END: Final = 0.9
 
@@ -150,20 +149,29 @@ def place_of(
     if inside:
         return replace(place, proof=(longest,))
     since = None if among is None or among.empty else among["at"].min()
+    place = replace(place, seconds=place.share * total)
     code = code_at(run.told, place.before, ranks=ranks, since=since)
-    if code and not _is_of_host(facts, replace(place, seconds=place.share * total), ranks):
-        code = None
-    shown = (longest, *proof(code))
-    return replace(place, seconds=place.share * total, proof=shown, code=code)
+    place = replace(place, code=code if code and _may_name(facts, place, ranks) else None)
+    if among is None and facts.stuck_out:  # looks were at these, too
+        others = replace(facts, stuck_out=(), answers={}).steps.loc[list(facts.stuck_out)]
+        place = replace(place, code=seen_in(facts, place, facts.steps, others))
+    return replace(place, proof=(longest, *proof(place.code)))
 
 
-def _is_of_host(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:
-    """Whether the host spends there what the phases of a device leave out: else the device waits
-    for what the host does in a phase."""
+def _may_name(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:
+    """Whether looks at a place tell what runs there in the time that is meant: not of which of
+    several engines they were; nor of late ranks, if others spend time there, too; and of a device,
+    only where the host spends there what its phases leave out, else it waits for the host's phases.
+    """
+    if facts.engine is not None:
+        return False
+    if ranks and others_look_alike(facts, place.before, ranks):
+        return False
     if facts.run.config.get("phases_on") != "gpu":
         return True
     step = facts.average or float(facts.steps["seconds"].mean())
-    return 2 * share_after(facts.run.told, place.before, ranks) * step >= place.seconds
+    there = share_of_looks(facts.run.told, place.before, ranks=ranks)
+    return 2 * there * step >= place.seconds
 
 
 def seen_in(facts: Facts, place: Place, steps: pd.DataFrame, others: pd.DataFrame) -> Code | None:
@@ -172,9 +180,8 @@ def seen_in(facts: Facts, place: Place, steps: pd.DataFrame, others: pd.DataFram
     if place.code is None:
         return None
     elsewhere = float(_gaps(facts, (), "", others)["seconds"].sum())
-    looks = [len(rows) * min(seconds, LOOKED_AT)
-             for rows, seconds in ((steps, place.seconds), (others, elsewhere))]  # fmt: skip
-    little = elsewhere <= _LITTLE * place.seconds and looks[1] <= _LITTLE * looks[0]
+    in_them, in_others = len(steps) * place.seconds, len(others) * elsewhere
+    little = elsewhere <= LITTLE * place.seconds and in_others <= LITTLE * in_them
     return place.code if little else None
 
 

@@ -1,20 +1,28 @@
-"""In which lines of Python the training thread is where no phase tells what it does: between
-phases, and while a data loader without workers makes a batch.
+"""In which functions the training thread is where no phase tells what it does: between phases, and
+while a data loader without workers makes a batch.
 
 A recording has how long that takes. What it is, a callback, a metric, a data set that opens files,
 only the stack shows. A thread of its own looks at it a few times a second, as a sampling profiler
 does, and counts what it sees. It reads, and calls nothing of the job's.
+
+Python's lock decides when it may look: code that holds it is not seen where it is, but where it
+lets go. So a look counts as one of unknown code unless it came in time, when the training thread
+held no lock, or after the interval for which one thread may keep it from the others: then that
+thread has run Python all the while, and is interrupted wherever it is.
 """
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
+import signal
 import sys
 import sysconfig
-import threading
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, thread_time_ns
+from time import perf_counter, thread_time_ns
 from types import FrameType
 from typing import Final, NamedTuple
 
@@ -29,7 +37,8 @@ SLOWEST: Final = 5.0  # times as long: a few hundred looks tell what more would
 #: Irregular, or looks would always meet the same line of a loop that takes as long. Fractions of
 #: the golden ratio: no random numbers, which are training's.
 _STRIDE: Final = 0.6180339887498949
-THREAD: Final = "dsprof-looks"
+LATEST: Final = 1e-3  # seconds by which a look may come late at the most
+USUAL: Final = 64  # looks whose lateness says what is usual on this machine
 PATIENCE: Final = 0.5  # seconds that the end of training waits for a look
 WRITE_EVERY: Final = 5_000_000_000  # ns between two writes at first, and later
 PART: Final = 20  # a part of all the time so far: rows stay few however long a run is
@@ -38,7 +47,6 @@ OWN: Final = 3  # frames of the job's own code that are told, the innermost
 LONGEST: Final = 200  # letters of the name of a function, or of a file
 FILES: Final = 4096  # that are remembered; what torch.compile makes has ever new names
 DEEPEST: Final = 100  # frames in which these are looked for
-OF_ONE: Final = 5  # looks at one pause, or batch, that count: a single long one is none of a step's
 STACKS: Final = 8  # that one write tells, the most frequent; of others only how many there were
 BETWEEN: Final = " < "  # from a frame to the one that called it
 
@@ -49,16 +57,31 @@ _INSTALLED: Final = tuple({
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 
 
+class Call(NamedTuple):
+    """One frame of a stack."""
+
+    function: str
+    file: str  # "" for our own
+    line: int  # 0 in libraries, where the function says enough
+    is_own: bool  # of the job's own code
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{self.function} ({place})"
+
+
 class Seen(NamedTuple):
     """What one look saw: the outermost phase, or the last one if that is over, and the stack."""
 
     phase: int  # id of its name
     is_over: bool
-    stack: str  # frames, the innermost first; "" if the phase tells enough, or they are not kept
+    stack: tuple[Call, ...]  # the innermost first; none if the phase tells enough, or it came late
 
 
 class Looks:
-    """A daemon thread that counts stacks; the training thread records the counts now and then.
+    """A thread that looks; the training thread counts what it saw, and records it now and then.
+
+    It is none that `threading` lists: a script that joins all threads would wait for it for ever.
 
     Attributes:
         due: when to write next, in ns of `perf_counter_ns`.
@@ -67,28 +90,37 @@ class Looks:
     def __init__(self, timeline: Timeline, every: float = EVERY) -> None:
         self._timeline, self._every = timeline, every
         self._counts: Counter[Seen] = Counter()
-        self._pause, self._of_pause = 0, Counter[Seen]()  # which it is; what was seen in it so far
+        self._of_step: list[Seen] = []  # what was seen since a step ended
+        self._loops: set[tuple[str, str]] = set()  # functions of the job that call phases
         #: File of code → how it is told, and whether it is the job's own.
         self._files: dict[str, tuple[str, bool]] = {}
         self._here = _working_folder()
+        self._late: deque[float] = deque(maxlen=USUAL)
         self._failed = ""
         self._spent = self._told = 0  # ns
         self._begun = self.due = 0
-        self._stopping = threading.Event()
-        guard = Guard("looking at what runs between phases")
-        guard.on_failure = self._fail
-        self._thread = threading.Thread(target=guard(self._loop), name=THREAD, daemon=True)
+        self._goes_on, self._ended = _thread.allocate_lock(), _thread.allocate_lock()
+        self._guard = Guard("looking at what runs between phases")
+        self._guard.on_failure = self._fail
 
     def start(self) -> None:
-        if self._every > 0:
-            self._thread.start()
+        """Begin to look, unless nobody may or another thread would change what the job says."""
+        if not self._every > 0 or _would_be_warned_of():
+            return
+        self._goes_on.acquire()
+        self._ended.acquire()
+        try:
+            with _signals_blocked():  # they are for the job's own threads
+                _thread.start_new_thread(self._run, ())
+        except RuntimeError as error:  # no more threads
+            self._fail(str(error))
+            self._ended.release()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(PATIENCE)
-        if self._timeline.writer.ring.cell[PHASE] != self._pause:
-            self._count()
+        if self._goes_on.locked():
+            self._goes_on.release()
+            if self._ended.acquire(timeout=PATIENCE):
+                self._ended.release()
 
     def cost(self) -> int:
         """CPU time of the thread since this was last asked, in ns: training pays it, at worst."""
@@ -96,19 +128,21 @@ class Looks:
         self._told = spent
         return spent - before
 
+    def end_step(self) -> None:
+        """Count what was seen since the step before; behind the last one it is of no step."""
+        of_step, self._of_step = self._of_step, []
+        self._counts.update(of_step)
+
     def write(self, writer: Writer, at: int) -> None:
-        """Record what was seen since the last time. `at`: ns of `perf_counter_ns`."""
+        """Record what was counted since the last time. `at`: ns of `perf_counter_ns`."""
         self._begun = self._begun or at
         self.due = at + max(WRITE_EVERY, (at - self._begun) // PART)
         counts, self._counts = self._counts, Counter()
-        told, others = 0, Counter[Seen]()
-        for seen, count in counts.most_common():  # a copy: the thread may count a last one
-            told += bool(seen.stack)
-            others[seen if told <= STACKS else seen._replace(stack="")] += count
-        for seen, count in others.items():
-            name = writer.name("looks_after" if seen.is_over else "looks", seen.phase)
-            text = writer.name(seen.stack) if seen.stack else 0
-            writer.metric(name, count, unit=int(Unit.COUNT), at_ns=at, text=text)
+        texts = _few(counts, frozenset(self._loops))
+        for (phase, is_over, text), count in texts.items():
+            name = writer.name("looks_after" if is_over else "looks", phase)
+            told = writer.name(text) if text else 0
+            writer.metric(name, count, unit=int(Unit.COUNT), at_ns=at, text=told)
         if self._failed:
             writer.config("looks", f"none: {self._failed}")
             self._failed = ""
@@ -116,56 +150,81 @@ class Looks:
     def _fail(self, text: str) -> None:
         self._failed = text
 
+    def _run(self) -> None:
+        try:
+            self._guard(self._loop)()
+        finally:
+            self._ended.release()
+
     def _loop(self) -> None:
-        part, begun = 0.0, monotonic()
-        while not self._stopping.wait(self._every * (0.5 + part) * _rest(monotonic() - begun)):
+        part, begun = 0.0, perf_counter()
+        while True:
+            now = perf_counter()
+            wait = self._every * (0.5 + part) * _rest(now - begun)
+            if self._goes_on.acquire(timeout=wait):
+                self._goes_on.release()
+                return
             part = (part + _STRIDE) % 1.0
-            self._look()
+            self._look(perf_counter() - now - wait)
             self._spent = thread_time_ns()
 
-    def _look(self) -> None:
-        """Count where the training thread is, and its stack unless a phase says what it does.
-
-        Of a pause only once it is over: behind the last one no step comes that it belongs to.
-        """
+    def _look(self, late: float) -> None:
+        """Note where the training thread is, and its stack unless a phase says what it does."""
         timeline = self._timeline
         word = timeline.writer.ring.cell[PHASE]
-        if word != self._pause:  # it holds when it began
-            self._count()
-            self._pause = word
-        phase, over, inner = word & OVER - 1, bool(word & OVER), timeline.stack[-1:]
+        phase, over, inner = word & (OVER - 1), bool(word & OVER), timeline.stack[-1:]
+        in_time = self._is_in_time(late)
         if not phase or bool(inner) == over:  # before any, or just now another one
             return
-        if inner and inner[0].phase.class_ != DATA:
-            self._counts[Seen(phase, over, "")] += 1
-            return
         frame = sys._current_frames().get(timeline.thread)  # noqa: SLF001 - there is no other way
-        if frame is not None:
-            self._of_pause[Seen(phase, over, self._stack(frame))] += 1
+        stack: tuple[Call, ...] = ()
+        if inner and inner[0].phase.class_ != DATA:
+            self._find_loops(frame)
+        elif in_time:
+            stack = tuple(self._stack(frame, inside=not over))
+        self._of_step.append(Seen(phase, over, stack))
 
-    def _count(self) -> None:
-        of_pause, self._of_pause = self._of_pause, Counter()
-        part = min(1.0, OF_ONE / (sum(of_pause.values()) or 1))
-        for seen, count in of_pause.items():
-            if kept := round(part * count):
-                self._counts[seen] += kept
+    def _is_in_time(self, late: float) -> bool:
+        """Whether the training thread held no lock when it was time to look, or all the time for
+        which it may hold it."""
+        self._late.append(late)
+        usual = sorted(self._late)[len(self._late) // 10]
+        most = min(LATEST, 2 * usual + 5e-5)
+        return late <= most or 0 <= late - sys.getswitchinterval() <= LATEST
 
-    def _stack(self, frame: FrameType | None) -> str:
-        """The innermost frames of libraries, then the job's own that called them."""
-        told: list[str] = []
-        inner, own = INNER, OWN
+    def _stack(self, frame: FrameType | None, *, inside: bool) -> Iterator[Call]:
+        """The innermost frames of libraries, then the job's own that called them. Where it is
+        `inside` a phase, only what lies in that."""
+        inner, own, met = INNER, OWN, False
+        for call in self._calls(frame):
+            if not call.file:
+                if met and inside:
+                    return
+                continue
+            met = True
+            if own and (call.is_own or inner):
+                yield call
+                own -= call.is_own
+                inner = 0 if call.is_own else inner - 1
+
+    def _find_loops(self, frame: FrameType | None) -> None:
+        """The job's own functions outside of the phase that is open call it: that something runs
+        in one of them says nothing."""
+        outside: list[Call] = []
+        for call in self._calls(frame):
+            outside = [*outside, call] if call.file else []
+        if len(self._loops) < FILES:
+            self._loops.update((call.function, call.file) for call in outside if call.is_own)
+
+    def _calls(self, frame: FrameType | None) -> Iterator[Call]:
         for _ in range(DEEPEST):
-            if frame is None or not own:
-                break
+            if frame is None:
+                return
             code = frame.f_code
             file, is_own = self._files.get(code.co_filename) or self._file(code.co_filename)
-            if file and (is_own or inner):
-                name = getattr(code, "co_qualname", code.co_name)[-LONGEST:]
-                told.append(f"{name} {file}:{frame.f_lineno}")
-                own -= is_own
-                inner = 0 if is_own else inner - 1
+            name = getattr(code, "co_qualname", code.co_name)[-LONGEST:]
+            yield Call(name, file, (frame.f_lineno or 0) if is_own else 0, is_own)
             frame = frame.f_back
-        return BETWEEN.join(told)
 
     def _file(self, name: str) -> tuple[str, bool]:
         """How the file is told, "" for our own, and whether it is the job's and no library's: then
@@ -173,14 +232,61 @@ class Looks:
         if name.startswith(_OURS):
             found = "", False
         elif below := _in_library(name):
-            found = below, False
+            found = below[-LONGEST:], False
         else:
-            own = name.removeprefix(self._here)[-LONGEST:]
-            found = own if own.startswith(("/", "<")) else f"./{own}", not own.startswith("<")
+            own = name.removeprefix(self._here)
+            sign = "" if own.startswith(("/", "<")) else "./"
+            found = sign + own[:LONGEST], not own.startswith("<")
         if len(self._files) == FILES:
             self._files.clear()
         self._files[name] = found
         return found
+
+
+def _few(
+    counts: Counter[Seen], loops: frozenset[tuple[str, str]]
+) -> Counter[tuple[int, bool, str]]:
+    """The most frequent stacks as texts; of others their own calls, if these are frequent, and
+    else only how many there are."""
+    whole: Counter[Seen] = Counter()
+    for seen, count in counts.items():
+        inner = [one for n, one in enumerate(seen.stack) if not n or one[:2] not in loops]
+        whole[seen._replace(stack=tuple(inner))] += count
+    own: Counter[Seen] = Counter()
+    told: Counter[tuple[int, bool, str]] = Counter()
+    for counted, more in ((whole, own), (own, None)):
+        listed = 0
+        for seen, count in counted.most_common():
+            listed += bool(seen.stack)
+            if listed <= STACKS or not seen.stack:
+                told[seen.phase, seen.is_over, BETWEEN.join(map(str, seen.stack))] += count
+            elif more is not None:
+                more[seen._replace(stack=tuple(one for one in seen.stack if one.is_own))] += count
+            else:
+                told[seen.phase, seen.is_over, ""] += count
+    return told
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A thread that is started meanwhile never takes a signal that another one blocks or waits
+    for."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _would_be_warned_of() -> bool:
+    """Whether Python would warn of forks because of this thread alone, as from 3.12 on it does
+    where a process has several."""
+    if sys.version_info < (3, 12):
+        return False
+    try:
+        return len(os.listdir("/proc/self/task")) < 2  # noqa: PTH208 - their number
+    except OSError:
+        return False
 
 
 def _in_library(name: str) -> str:
@@ -201,3 +307,13 @@ def _working_folder() -> str:
 def _rest(elapsed: float) -> float:
     """How many times longer than at first it waits from one look to the next."""
     return min(max(elapsed / BUSY, 1.0), SLOWEST)
+
+
+def seconds_between(told: str | None) -> float:
+    """What the environment says of it; what is no number between 1 ms and an hour means the usual,
+    and 0 never."""
+    try:
+        seconds = float(told or EVERY)
+    except ValueError:
+        return EVERY
+    return seconds if seconds == 0 or 1e-3 <= seconds <= 3600 else EVERY

@@ -21,7 +21,7 @@ from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.header import header_of
-from dsprof.hook.looks import EVERY, Looks
+from dsprof.hook.looks import Looks, seconds_between
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
@@ -59,7 +59,7 @@ class Recorder:
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._cpu = Cpu(self.writer)
-        self._looks = Looks(self.timeline, float(os.environ.get("DSPROF_LOOKS", str(EVERY))))
+        self._looks = Looks(self.timeline, seconds_between(os.environ.get("DSPROF_LOOKS")))
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self._is_stopped = False
@@ -205,6 +205,7 @@ class Recorder:
         """
         track, step, begin, end, own = ended
         own += self._looks.cost()
+        self._looks.end_step()
         self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
         self._steps += 1
         if self._steps > SETTLED:

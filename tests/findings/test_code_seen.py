@@ -14,9 +14,9 @@ from dsprof.run import Run
 from tests.findings.plants import alone, one, words_of
 from tests.recording.recorded import CLASSES, MS, header, record_pauses
 
-SCORE = "score ./train.py:30 < <module> ./train.py:99"
-LOG = "log ./train.py:50 < <module> ./train.py:99"
-READ = "Images.__getitem__ /data/images.py:12 < fetch torch/utils/data/_utils/fetch.py:52"
+SCORE = "score (./train.py:30) < <module> (./train.py:99)"
+LOG = "log (./train.py:50) < <module> (./train.py:99)"
+READ = "Images.__getitem__ (/data/images.py:12) < fetch (torch/utils/data/_utils/fetch.py)"
 
 
 def test_time_that_no_timer_explains_is_that_of_the_code_that_was_seen_there(
@@ -49,7 +49,10 @@ def test_where_no_code_was_seen_at_most_looks_nothing_of_it_is_said(tmp_path: Pa
 
 
 def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> None:
-    looks = [{"backward/looks_after": (90, LOG)}, {"backward/looks_after": (40, SCORE)}]
+    looks = [
+        {"backward/looks_after": (2, LOG), "forward/looks": (60, "")},
+        {"backward/looks_after": (40, SCORE), "forward/looks": (20, "")},
+    ]
     pauses = {"backward": 1}, {"backward": 40}
     found = one(load(record_pauses(tmp_path, *pauses, looks=looks)), "straggler-rank")
     assert found.ranks == (1,)
@@ -96,8 +99,9 @@ def test_the_data_set_of_the_rank_whose_batches_come_late_is_named(tmp_path: Pat
             writer.collective(meet, world, at, at, waits, step, -1, 1 << 20, 1, step)
             at += waits
             writer.step(step, began, at, [0.0] * len(CLASSES))
-        seen = writer.name("looks", data)
-        writer.metric(seen, 50, unit=int(Unit.COUNT), at_ns=at, text=writer.name(stack))
+        for phase, count, what in ((data, reads, writer.name(stack)), (forward, 60, 0)):
+            seen = writer.name("looks", phase)
+            writer.metric(seen, count, unit=int(Unit.COUNT), at_ns=at, text=what)
         writer.close()
     found = one(load(tmp_path), "straggler-rank")
     assert found.ranks == (1,)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import re
+import signal
 import sys
 import threading
 from collections import Counter
@@ -12,10 +14,9 @@ from typing import Any
 
 import pytest
 
-import dsprof
 from dsprof.events import CLASSES, Class
 from dsprof.hook import looks
-from dsprof.hook.looks import STACKS, Looks, Seen
+from dsprof.hook.looks import EVERY, STACKS, Call, Looks, Seen, seconds_between
 from dsprof.hook.spans import Phase
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER
@@ -48,27 +49,17 @@ def test_what_takes_the_time_is_in_the_stack_of_nearly_all_looks(
     told = [row for row in rows_of(out, kind, "0.004").metrics if row.name == name]
     seen: Counter[bool] = Counter()
     for row in told:
-        seen[f"{innermost} " in row.text.partition(" < ")[0]] += int(row.value)
-    assert seen[True] > 30  # of 12 times 50 ms, one in 4 ms
+        if row.text:  # else it came late, as on a busy machine
+            seen[f"{innermost} (" in row.text.partition(" < ")[0]] += int(row.value)
+    assert seen[True] > 10  # of 12 times 50 ms, one in 4 ms
     assert seen[True] > 0.9 * seen.total()
-
-
-def test_a_report_names_the_function(results: dict[str, Any], out: Path) -> None:
-    assert results
-    between, inside = (
-        dsprof.load(out / kind / "looks-0.004").findings[0] for kind in ("between", "inside")
-    )
-    assert between.rule == "unaccounted-time"
-    assert re.search(r"the next data, mostly in score \(looked\.py:\d+\)$", between.title)
-    assert inside.rule == "data-bound"
-    assert re.search(r", mostly in \S*__getitem__ \(looked\.py:\d+\)$", inside.title)
 
 
 def test_losses_are_the_same_and_no_thread_is_left(results: dict[str, Any]) -> None:
     for one in results.values():
         often, never = one["losses"]
         assert often == never
-        assert looks.THREAD not in one["threads"]
+        assert one["threads"] == ["MainThread"]
 
 
 def test_nobody_looks_where_that_is_switched_off(results: dict[str, Any], out: Path) -> None:
@@ -108,14 +99,14 @@ class Job:
     def goes_on(self) -> None:
         """A step that is looked at no more."""
         self.enter("forward", Class.COMPUTE)
-        self.look()
         self.leave()
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
-            self.looks._look()
+            self.looks._look(0.0)
 
     def told(self) -> list[tuple[str, float, str]]:
+        self.looks.end_step()
         self.looks.write(self.writer, 1)
         self.writer.flush()
         rows = read(self.writer.path).metrics
@@ -145,7 +136,7 @@ def test_of_what_lies_behind_a_phase_or_in_a_loader_the_stack_is_told(job: Job) 
     job.goes_on()
     told = {name: (count, bool(stack)) for name, count, stack in job.told()}
     assert told == {
-        "forward/looks": (2, False), "forward/looks_after": (3, True), DATA: (2, True),
+        "forward/looks": (1, False), "forward/looks_after": (3, True), DATA: (2, True),
     }  # fmt: skip
 
 
@@ -156,36 +147,45 @@ def test_a_stack_is_told_from_the_innermost_library_to_the_jobs_own_code(job: Jo
     job.goes_on()
     (stack,) = [stack for _, _, stack in job.told() if stack]
     inner, *own = stack.split(" < ")
-    assert inner.startswith(("Condition.wait threading.py:", "wait threading.py:"))
-    assert any("waits_here ./" in one or "waits_here /" in one for one in own)
+    assert inner in {"Condition.wait (threading.py)", "wait (threading.py)"}
+    assert any(re.search(r"waits_here \((\./|/).*:\d+\)$", one) for one in own)
 
 
-def test_of_a_long_pause_no_more_counts_than_of_a_short_one(job: Job) -> None:
-    """A single evaluation by hand is not what runs between the others."""
-    for looks_at_it in (1, 300, 1):
-        job.enter("step", Class.OPTIMIZER)
-        job.leave()
-        job.look(looks_at_it)
-    job.goes_on()
-    (count,) = [count for _, count, stack in job.told() if stack]
-    assert count == 1 + looks.OF_ONE + 1
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_what_runs_behind_the_last_step_is_none_of_a_step(job: Job, goes_on: bool) -> None:
+def test_what_is_seen_behind_the_last_step_is_none_of_a_step(job: Job) -> None:
     job.enter("step", Class.OPTIMIZER)
     job.leave()
     job.look(3)
-    if goes_on:
-        job.enter("forward", Class.COMPUTE)
     job.looks.stop()
-    assert [count for _, count, _ in job.told()] == [3] * goes_on
+    job.looks.write(job.writer, 1)
+    job.writer.flush()
+    assert read(job.writer.path).metrics == []
+    assert [count for _, count, _ in job.told()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("late", "is_seen"),
+    [(0.0, True), (0.0001, True), (0.002, False), (0.0052, True), (0.02, False)],
+)
+def test_a_look_that_had_to_wait_for_python_s_lock_saw_nothing(
+    job: Job, late: float, *, is_seen: bool
+) -> None:
+    """But one that waited for as long as a thread may keep the lock: that one has run Python."""
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    for _ in range(20):
+        job.looks._look(0.0001)
+    job.looks.end_step()
+    job.told()
+    job.looks._look(late)
+    told = job.told()
+    assert [bool(stack) for _, _, stack in told[-1:]] == [is_seen]
 
 
 def test_of_many_stacks_the_most_frequent_are_told_and_the_others_counted(job: Job) -> None:
     number = job.writer.name("step")
     for place in range(STACKS + 5):
-        job.looks._counts[Seen(number, True, f"f a.py:{place}")] = 100 - place
+        job.looks._counts[Seen(number, True, (Call("f", f"{place}.py", 0, False),))] = 100 - place
     told = job.told()
     assert [count for _, count, _ in told[:STACKS]] == [100 - place for place in range(STACKS)]
     rest = sum(100 - place for place in range(STACKS, STACKS + 5))
@@ -196,7 +196,7 @@ def test_rows_stay_few_however_long_a_job_runs(job: Job) -> None:
     day, number, times = 86_400_000_000_000, job.writer.name("step"), 0
     at = 1
     while at < day:
-        job.looks._counts[Seen(number, True, "f a.py:1")] += 1
+        job.looks._counts[Seen(number, True, (Call("f", "a.py", 0, False),))] += 1
         job.looks.write(job.writer, at)
         at, times = job.looks.due, times + 1
     assert 100 < times < 200
@@ -211,31 +211,71 @@ def test_a_failure_ends_the_looking_alone_and_is_recorded(
     monkeypatch.setattr(sys, "_current_frames", fails)
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    hurried = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
-    hurried.start()
-    hurried._thread.join(10.0)
-    hurried.stop()
-    job.looks = hurried
+    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    job.looks.start()
+    assert job.looks._ended.acquire(timeout=10.0)
+    job.looks._ended.release()
+    job.looks.stop()
     job.told()
     config = read(job.writer.path).config
     assert "no stacks here" in str(config["looks"])
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_where_no_thread_can_be_started_all_else_is_recorded(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuses)
+    job.looks.start()
+    job.looks.stop()
+    job.told()
+    assert "can't start" in str(read(job.writer.path).config["looks"])
+
+
+def test_its_thread_takes_no_signal_of_the_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    def notes(*_: Any) -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    monkeypatch.setattr(_thread, "start_new_thread", notes)
+    job.looks.start()
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1} <= masks[0]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(None, EVERY), ("", EVERY), ("0", 0.0), ("0.05", 0.05), ("abc", EVERY), ("nan", EVERY),
+     ("inf", EVERY), ("-1", EVERY)],
+)  # fmt: skip
+def test_what_is_no_time_between_two_looks_means_the_usual(
+    told: str | None, seconds: float
+) -> None:
+    assert seconds_between(told) == seconds
+
+
 def test_looks_are_few_once_many_were_taken(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
     waits: list[float] = []
     clock = [0.0]
 
-    class Stopping:
-        def wait(self, seconds: float) -> bool:
-            waits.append(seconds)
-            clock[0] += seconds
+    class GoesOn:
+        def acquire(self, timeout: float) -> bool:
+            waits.append(timeout)
+            clock[0] += timeout
             return clock[0] > 3_600
 
-    monkeypatch.setattr(looks, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(job.looks, "_stopping", Stopping())
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(looks, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(job.looks, "_goes_on", GoesOn())
     job.looks._loop()
-    of_first_minute = sum(1 for _ in range(len(waits)) if sum(waits[: _ + 1]) < 60)
+    of_first_minute = sum(1 for n in range(len(waits)) if sum(waits[:n]) < 60)
     assert 270 < of_first_minute < 330
     assert len(waits) < 5_000
     assert max(waits) < 2.0
