@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,9 +29,9 @@ _LONG: Final = 60  #: letters of a name that a sentence has room for
 #: PyTorch's loader itself, and its functions that wait for workers, whatever they call.
 _LOADER: Final = "torch/utils/data/"
 _WAITS: Final = ("_try_get_data", "_get_data")
-_FRAME: Final = re.compile(
-    r"(?P<function>[^\r\n]{1,400}?) \((?P<file>[^\r\n]{1,400}?)(?::(?P<line>\d{1,9}))?\)"
-)
+_MOST_FRAMES: Final = 8  #: of a stack that a recording tells
+_LONGEST: Final = 450  #: letters of a frame
+_LINE: Final = re.compile(r":(\d{1,9})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Code:
         line: the line of it that was seen at most looks, too; 0 if none was, and in libraries.
         caller: the function of the job's own that called it at most looks; "" if several did.
         seen: looks at which the thread was in it.
+        unknown: those that came late, and saw nothing.
         looks: all looks at the place.
         row: the event that counts most of those.
     """
@@ -52,6 +54,7 @@ class Code:
     line: int
     caller: str
     seen: int
+    unknown: int
     looks: int
     row: pd.Series[Any]
 
@@ -102,7 +105,7 @@ def code_at(
         told: `Run.told`.
         phase: behind whose end, or `inside` of which; of any phase if that is "".
         ranks: of these alone.
-        since: only what was seen later.
+        since: only what was told then or later.
     """
     rows = of_kind(told, "metric", INSIDE if inside else AFTER)
     if phase:
@@ -112,7 +115,7 @@ def code_at(
     if ranks:
         rows = where(rows, rows["rank"].isin(ranks))
     if since is not None:
-        rows = where(rows, rows["at"] > since)
+        rows = where(rows, rows["at"] >= since)
     return None if rows.empty else _most(rows)
 
 
@@ -137,7 +140,7 @@ def _counts(rows: pd.DataFrame) -> Numbers:
 
 def _most(rows: pd.DataFrame) -> Code | None:
     counts = _counts(rows)
-    stacks = [list(_frames(text)) for text in rows["text"].astype("object")]
+    stacks = [_stack(text) for text in rows["text"].astype("object")]
     looks = int(counts.sum())
     key = _innermost(stacks, counts, looks) if looks else None
     if key is None:
@@ -156,7 +159,8 @@ def _most(rows: pd.DataFrame) -> Code | None:
     total = int(seen.sum())
     line = next((one for one, many in lines.items() if _at_least(many, total) > MOST), 0)
     caller = next((one for one, many in callers.items() if _at_least(many, total) > MOST), "")
-    return Code(*key, line, caller, total, looks, rows.iloc[int(seen.argmax())])
+    unknown = int(counts[rows["text"].isna()].sum())
+    return Code(*key, line, caller, total, unknown, looks, rows.iloc[int(seen.argmax())])
 
 
 def _innermost(
@@ -203,11 +207,24 @@ def _at_least(count: int, total: int) -> float:
     return (share + z / 2 - margin) / (1 + z)
 
 
-def _frames(text: Any) -> Iterator[_Frame]:
-    """The frames of a stack, the innermost first; none if it was not kept."""
-    for one in text.split(BETWEEN) if isinstance(text, str) else ():
-        if found := _FRAME.fullmatch(one):
-            yield _Frame(found["function"], found["file"], int(found["line"] or 0))
+def _stack(text: Any) -> tuple[_Frame, ...]:
+    """Its frames, the innermost first; none if it was not kept, or is longer than any."""
+    if not isinstance(text, str) or len(text) > _MOST_FRAMES * _LONGEST:
+        return ()
+    return _frames(text)
+
+
+@lru_cache(maxsize=4096)
+def _frames(text: str) -> tuple[_Frame, ...]:
+    told = (_frame(one) for one in text.split(BETWEEN, _MOST_FRAMES)[:_MOST_FRAMES])
+    return tuple(frame for frame in told if frame.file)
+
+
+def _frame(text: str) -> _Frame:
+    """As `function (file:line)` tells it; names of functions hold no blank."""
+    function, _, place = text.removesuffix(")").partition(" (")
+    line = _LINE.search(place)
+    return _Frame(function, place[: line.start()] if line else place, int(line[1]) if line else 0)
 
 
 def _told(frame: _Frame) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from dsprof.analysis.looks import Code, code_at
 from dsprof.analysis.trends import Floats
 from dsprof.events import Kind
-from dsprof.findings.code_seen import others_look_alike
+from dsprof.findings.code_seen import beginning, others_look_alike
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.run.table import STEP, numbers, of_kind, positions
@@ -61,7 +61,7 @@ def making_batches(facts: Facts, ranks: Sequence[int] = ()) -> Code | None:
         return None
     if ranks and others_look_alike(facts, "data", ranks, inside=True):
         return None
-    return code_at(run.told, inside=True, ranks=ranks)
+    return code_at(run.told, inside=True, ranks=ranks, since=beginning(facts.steps))
 
 
 def iterating(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> bool:

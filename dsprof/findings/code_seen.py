@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import pandas as pd
+
 from dsprof.analysis.looks import Code, share_of_looks
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
@@ -26,6 +28,19 @@ def others_look_alike(
         share_of_looks(told, phase, inside=inside, ranks=one) for one in (ranks, others)
     )
     return bool(others) and not theirs <= LITTLE * mine
+
+
+def beginning(steps: pd.DataFrame) -> pd.Timestamp | None:
+    """A moment in the first of some steps: what looks saw is told at the end of a step, and what is
+    told at the end of this one, or later, is of it and those behind it. No end of the step before,
+    as a warm-up, which each rank has at a moment of its own."""
+    told = steps[steps["at"].notna()]
+    if told.empty:
+        return None
+    first = told.iloc[int(told["at"].argmin())]
+    half = 0.0 if pd.isna(first["seconds"]) else float(first["seconds"]) / 2
+    moment: pd.Timestamp = first["at"] - pd.Timedelta(seconds=half)
+    return moment
 
 
 def said(code: Code) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from dsprof.analysis.compared import MEETING
+from dsprof.analysis.looks import Code
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import period
 from dsprof.events import Class
@@ -109,13 +110,24 @@ def own_code(facts: Facts, late: Straggler, place: Place | None) -> tuple[Advice
     """Batches made ahead, if it waits for its own; how to see what a late rank does where a
     recording has no phase: that is the script's own code.
     """
-    compared = facts.compared
-    if (compared["class"].eq(Class.DATA) & compared["name"].eq(late.phase)).any():
-        return (loading(facts), *change(making_batches(facts, late.group), "quicker"))
+    seen = change(code_of(facts, late, place), "quicker")
+    if _waits_for_batches(facts, late):
+        return (loading(facts), *seen)
     if late.phase or not facts.run.is_recording:
         return ()
-    one = f"rank {late.group[0]}"
-    return (place.advice(one) if place else look_at(BETWEEN_PHASES, one),)
+    return seen or (look_at(place.words if place else BETWEEN_PHASES, f"rank {late.group[0]}"),)
+
+
+def code_of(facts: Facts, late: Straggler, place: Place | None) -> Code | None:
+    """What late ranks were seen to run where they lose most."""
+    if _waits_for_batches(facts, late):
+        return making_batches(facts, late.group)
+    return place.code if place and not late.phase else None
+
+
+def _waits_for_batches(facts: Facts, late: Straggler) -> bool:
+    compared = facts.compared
+    return bool((compared["class"].eq(Class.DATA) & compared["name"].eq(late.phase)).any())
 
 
 def _is_alone(facts: Facts) -> bool:

@@ -12,9 +12,11 @@ import pandas as pd
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.ranks import Straggler, of_median_rank, straggler
 from dsprof.events import Class
+from dsprof.findings import code_seen
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Finding
 from dsprof.findings.late_ranks import (
+    code_of,
     hosts_of,
     is_steady,
     may_wait,
@@ -117,6 +119,8 @@ def found_replica(facts: Facts) -> list[Finding]:
         return []
     latest, other = late.latest, other_model(facts, late.ranks)
     place = None if latest.phase else place_of(facts, latest.group)
+    code = code_of(facts, latest, place)
+    shown = proof_of(facts, latest, ranks_of(late.stage, _each(facts)))
     one = len(latest.group) == 1
     much = late.latest.place_delay * (place.share if place else 1.0)
     return [
@@ -133,14 +137,14 @@ def found_replica(facts: Facts) -> list[Finding]:
             f"{place.words if place else latest.place} ({format_seconds(much)} per step). Other "
             f"stages wait for {'it' if one else 'them'} in sends and receives, other replicas "
             f"where gradients are reduced.{_hidden(late)}{_RECKONED}"
-            + (other.said(len(late.ranks)) if other else ""),
+            + (other.said(len(late.ranks)) if other else "")
+            + (f" {code_seen.said(code)}" if code else ""),
             share=share,
             seconds_per_step=late.seconds,
             ranks=late.ranks,
             phase=latest.phase or None,
             steps=(latest.first, latest.last),
-            evidence=proof_of(facts, latest, ranks_of(late.stage, _each(facts)))
-            or (place.proof if place else ()),
+            evidence=(*shown, *code_seen.proof(code)) if shown or not place else place.proof,
             advice=(
                 *((other.advice(format_ranks(late.ranks)),) if other else ()),
                 *own_code(facts, latest, place),

@@ -12,7 +12,14 @@ import pandas as pd
 from dsprof.analysis.gaps import gaps
 from dsprof.analysis.looks import Code, code_at, share_of_looks
 from dsprof.analysis.turns import is_foreign, turns
-from dsprof.findings.code_seen import LITTLE, change, others_look_alike, proof, said
+from dsprof.findings.code_seen import (
+    LITTLE,
+    beginning,
+    change,
+    others_look_alike,
+    proof,
+    said,
+)
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence
@@ -148,7 +155,7 @@ def place_of(
     longest = row_evidence(row, f"{much}, longest of some steps")
     if inside:
         return replace(place, proof=(longest,))
-    since = None if among is None or among.empty else among["at"].min()
+    since = beginning(facts.steps if among is None else among)
     place = replace(place, seconds=place.share * total)
     code = code_at(run.told, place.before, ranks=ranks, since=since)
     place = replace(place, code=code if code and _may_name(facts, place, ranks) else None)

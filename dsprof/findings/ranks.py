@@ -12,6 +12,7 @@ from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
+from dsprof.findings import code_seen
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.backwards import more_backwards
 from dsprof.findings.contention import short_of_cpu
@@ -27,6 +28,7 @@ from dsprof.findings.facts import COLLECTING, Facts, once, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.late_in_part import LatePart, late_parts
 from dsprof.findings.late_ranks import (
+    code_of,
     hosts_of,
     is_steady,
     may_wait,
@@ -86,6 +88,7 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
     cause = more_backwards(facts, late) or short_of_cpu(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
+    code = None if cause else code_of(facts, late, place)
     every = meet_every(facts)
     when = part.when or (f"every {every:,} steps, where ranks meet" if every else "")
     of = "each step" if is_steady(late) and not when else "the time"
@@ -104,13 +107,18 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
         + (other.said(len(late.group)) if other else "")
         + _other_work(late)
         + (f" {cause.said}" if cause else "")
+        + (f" {code_seen.said(code)}" if code else "")
         + (f" What it is late by in {every:,} steps, they wait in one." if every else ""),
         share=share,
         seconds_per_step=part.seconds,
         ranks=late.group,
         phase=late.phase or None,
         steps=(late.first, late.last),
-        evidence=(*proof_of(facts, late), *(cause.proof if cause else ())),
+        evidence=(
+            *proof_of(facts, late),
+            *(cause.proof if cause else ()),
+            *code_seen.proof(code),
+        ),
         advice=garbage
         or (
             *((other.advice(late.who),) if other else ()),

@@ -146,10 +146,11 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
 
 
 def _gain(place: Place | None, seconds: float) -> tuple[float, float] | None:
-    """At best all of it at which the code that is named was seen."""
+    """At best all of it at which the code that is named was seen, or may have run unseen."""
     if place is None or place.code is None:
         return None
-    return promise(place.share * seconds * place.code.seen / place.code.looks)
+    code = place.code
+    return promise(place.share * seconds * (code.seen + code.unknown) / code.looks)
 
 
 @dataclass(frozen=True, slots=True)

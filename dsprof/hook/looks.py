@@ -8,13 +8,21 @@ does, and counts what it sees. It reads, and calls nothing of the job's.
 Python's lock decides when it may look: code that holds it is not seen where it is, but where it
 lets go. So a look counts as one of unknown code unless it came in time, when the training thread
 held no lock, or after the interval for which one thread may keep it from the others: then that
-thread has run Python all the while, and is interrupted wherever it is.
+thread has run Python all the while, and lets go soon after what it was at. It does so where
+Python looks whether it should: at the end of a turn of a loop, behind a call into C, and where it
+enters a function, of which nothing has run yet. So the function is told then that it is in, and
+not the line, and not one that it has just entered.
+
+No frame is kept, and no garbage is collected in this thread: what ends the life of the job's
+objects is the job's own threads, as it would be without it.
 """
 
 from __future__ import annotations
 
 import _thread
 import contextlib
+import dis
+import gc
 import os
 import signal
 import sys
@@ -23,7 +31,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, thread_time_ns
-from types import FrameType
+from types import CodeType
 from typing import Final, NamedTuple
 
 from dsprof.hook.guard import Guard
@@ -50,6 +58,9 @@ DEEPEST: Final = 100  # frames in which these are looked for
 STACKS: Final = 8  # that one write tells, the most frequent; of others only how many there were
 BETWEEN: Final = " < "  # from a frame to the one that called it
 
+SHORTEST: Final = 1e-3  # seconds for which a thread may keep the lock, or a look would be cut short
+
+_RESUME: Final = dis.opmap.get("RESUME")
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _INSTALLED: Final = tuple({
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -91,12 +102,14 @@ class Looks:
         self._timeline, self._every = timeline, every
         self._counts: Counter[Seen] = Counter()
         self._of_step: list[Seen] = []  # what was seen since a step ended
+        self._known: dict[Seen, Seen] = {}  # one of each, however often it is seen
         self._loops: set[tuple[str, str]] = set()  # functions of the job that call phases
         #: File of code → how it is told, and whether it is the job's own.
         self._files: dict[str, tuple[str, bool]] = {}
         self._here = _working_folder()
         self._late: deque[float] = deque(maxlen=USUAL)
         self._failed = ""
+        self._holds_garbage = False  # none is collected, because somebody looks
         self._spent = self._told = 0  # ns
         self._begun = self.due = 0
         self._goes_on, self._ended = _thread.allocate_lock(), _thread.allocate_lock()
@@ -105,7 +118,7 @@ class Looks:
 
     def start(self) -> None:
         """Begin to look, unless nobody may or another thread would change what the job says."""
-        if not self._every > 0 or _would_be_warned_of():
+        if not self._every > 0 or _would_be_warned_of() or not _has_lock():
             return
         self._goes_on.acquire()
         self._ended.acquire()
@@ -165,38 +178,63 @@ class Looks:
                 self._goes_on.release()
                 return
             part = (part + _STRIDE) % 1.0
-            self._look(perf_counter() - now - wait)
+            if sys.getswitchinterval() >= SHORTEST:
+                self._look_alone(perf_counter() - now - wait)
             self._spent = thread_time_ns()
+
+    def _look_alone(self, late: float) -> None:
+        """Look while no garbage is collected: finalizers and callbacks run in the job's threads."""
+        if not gc.isenabled():
+            self._look(late)
+            return
+        self._holds_garbage = True
+        gc.disable()
+        try:
+            self._look(late)
+        finally:
+            self.collect_again()
+
+    def collect_again(self) -> None:
+        """Behind a look, or in a process that was forked meanwhile: garbage may be collected."""
+        if self._holds_garbage:
+            gc.enable()
+            self._holds_garbage = False
 
     def _look(self, late: float) -> None:
         """Note where the training thread is, and its stack unless a phase says what it does."""
         timeline = self._timeline
         word = timeline.writer.ring.cell[PHASE]
         phase, over, inner = word & (OVER - 1), bool(word & OVER), timeline.stack[-1:]
-        in_time = self._is_in_time(late)
+        in_time, at_once = self._is_in_time(late)
         if not phase or bool(inner) == over:  # before any, or just now another one
             return
-        frame = sys._current_frames().get(timeline.thread)  # noqa: SLF001 - there is no other way
         stack: tuple[Call, ...] = ()
         if inner and inner[0].phase.class_ != DATA:
-            self._find_loops(frame)
+            self._find_loops()
         elif in_time:
-            stack = tuple(self._stack(frame, inside=not over))
-        self._of_step.append(Seen(phase, over, stack))
+            stack = tuple(self._stack(inside=not over, entered=at_once))
+        seen = Seen(phase, over, stack)
+        self._of_step.append(self._known.setdefault(seen, seen))
+        if len(self._known) > FILES:
+            self._known.clear()
 
-    def _is_in_time(self, late: float) -> bool:
+    def _is_in_time(self, late: float) -> tuple[bool, bool]:
         """Whether the training thread held no lock when it was time to look, or all the time for
-        which it may hold it."""
+        which it may hold it; and whether it was the former."""
         self._late.append(late)
         usual = sorted(self._late)[len(self._late) // 10]
-        most = min(LATEST, 2 * usual + 5e-5)
-        return late <= most or 0 <= late - sys.getswitchinterval() <= LATEST
+        at_once = late <= min(LATEST, 2 * usual + 5e-5)
+        return at_once or 0 <= late - sys.getswitchinterval() <= LATEST, at_once
 
-    def _stack(self, frame: FrameType | None, *, inside: bool) -> Iterator[Call]:
+    def _stack(self, *, inside: bool, entered: bool) -> Iterator[Call]:
         """The innermost frames of libraries, then the job's own that called them. Where it is
-        `inside` a phase, only what lies in that."""
+        `inside` a phase, only what lies in that.
+
+        Args:
+            entered: the innermost function is in what its line says, not only somewhere.
+        """
         inner, own, met = INNER, OWN, False
-        for call in self._calls(frame):
+        for call in self._calls(exact=entered):
             if not call.file:
                 if met and inside:
                     return
@@ -207,24 +245,26 @@ class Looks:
                 own -= call.is_own
                 inner = 0 if call.is_own else inner - 1
 
-    def _find_loops(self, frame: FrameType | None) -> None:
+    def _find_loops(self) -> None:
         """The job's own functions outside of the phase that is open call it: that something runs
         in one of them says nothing."""
         outside: list[Call] = []
-        for call in self._calls(frame):
+        for call in self._calls():
             outside = [*outside, call] if call.file else []
         if len(self._loops) < FILES:
             self._loops.update((call.function, call.file) for call in outside if call.is_own)
 
-    def _calls(self, frame: FrameType | None) -> Iterator[Call]:
-        for _ in range(DEEPEST):
-            if frame is None:
-                return
-            code = frame.f_code
+    def _calls(self, *, exact: bool = True) -> Iterator[Call]:
+        """The calls of the training thread, the innermost first. Where it is not `exact` where that
+        one is, it is told without its line, and not at all if it has only been entered."""
+        frames = _frames_of(self._timeline.thread)
+        if not exact:
+            del frames[: bool(frames and _only_entered(*frames[0]))]
+            frames[:1] = [(code, 0, at) for code, _, at in frames[:1]]
+        for code, line, _ in frames:
             file, is_own = self._files.get(code.co_filename) or self._file(code.co_filename)
             name = getattr(code, "co_qualname", code.co_name)[-LONGEST:]
-            yield Call(name, file, (frame.f_lineno or 0) if is_own else 0, is_own)
-            frame = frame.f_back
+            yield Call(name, file, line if is_own else 0, is_own)
 
     def _file(self, name: str) -> tuple[str, bool]:
         """How the file is told, "" for our own, and whether it is the job's and no library's: then
@@ -241,6 +281,24 @@ class Looks:
             self._files.clear()
         self._files[name] = found
         return found
+
+
+def _frames_of(thread: int) -> list[tuple[CodeType, int, int]]:
+    """Code, line and instruction of each frame, the innermost first; no frame outlives the call."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way
+    found: list[tuple[CodeType, int, int]] = []
+    while frame is not None and len(found) < DEEPEST:
+        found.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
+        frame = frame.f_back
+    return found
+
+
+def _only_entered(code: CodeType, _line: int, instruction: int) -> bool:
+    """Whether nothing of a function has run since it was called, or went on as a generator: it is
+    at the instruction of that, or, before Python 3.11, which has none, in front of its first."""
+    if _RESUME is None:
+        return instruction <= 0
+    return 0 <= instruction < len(code.co_code) and code.co_code[instruction] == _RESUME
 
 
 def _few(
@@ -287,6 +345,11 @@ def _would_be_warned_of() -> bool:
         return len(os.listdir("/proc/self/task")) < 2  # noqa: PTH208 - their number
     except OSError:
         return False
+
+
+def _has_lock() -> bool:
+    """Whether this Python runs one thread at a time: else frames change while one looks."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def _in_library(name: str) -> str:

@@ -59,7 +59,7 @@ class Recorder:
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._cpu = Cpu(self.writer)
-        self._looks = Looks(self.timeline, seconds_between(os.environ.get("DSPROF_LOOKS")))
+        self.looks = Looks(self.timeline, seconds_between(os.environ.get("DSPROF_LOOKS")))
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self._is_stopped = False
@@ -84,7 +84,7 @@ class Recorder:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
         between.patch(self.patches, self._between, self.guard)
-        self._looks.start()
+        self.looks.start()
         _RECORDERS.add(self)
         atexit.register(self.close)
 
@@ -123,10 +123,10 @@ class Recorder:
             say(f"{self.guard.who}: {what}")
 
     def _finish(self) -> None:
-        self._looks.stop()
+        self.looks.stop()
         if self.gpu:
             self.gpu.stop()
-        self._looks.write(self.writer, now())
+        self.looks.write(self.writer, now())
         self.collectives.finish()
         self.timeline.finish()
         self._write_coverage()
@@ -146,7 +146,7 @@ class Recorder:
         self.writer.config("collectives_seen", seen)
 
     def _failed(self, text: str) -> None:
-        self._looks.stop()
+        self.looks.stop()
         if self.gpu:
             self.gpu.stop()
         try:
@@ -204,8 +204,8 @@ class Recorder:
         detail.
         """
         track, step, begin, end, own = ended
-        own += self._looks.cost()
-        self._looks.end_step()
+        own += self.looks.cost()
+        self.looks.end_step()
         self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
         self._steps += 1
         if self._steps > SETTLED:
@@ -217,8 +217,8 @@ class Recorder:
             self._memory.sample(step, end)
             self._cpu.sample(end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
-        if end >= self._looks.due:
-            self._looks.write(self.writer, end)
+        if end >= self.looks.due:
+            self.looks.write(self.writer, end)
 
     def _judge(self) -> None:
         """Record fewer rows per step if recording is over budget and there are many collectives. A
@@ -250,6 +250,7 @@ def _forked() -> None:
     """
     for recorder in list(_RECORDERS):
         recorder.guard.off = True
+        recorder.looks.collect_again()
         atexit.unregister(recorder.close)
 
 

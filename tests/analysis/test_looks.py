@@ -127,10 +127,29 @@ def test_of_some_ranks_or_the_time_behind_a_moment_only_their_looks_count() -> N
 
     assert function() == "log"
     assert function(ranks=(0,)) == "score"
-    assert function(since=early) == "log"
-    assert function(ranks=(0,), since=early) is None
+    assert function(since=late) == "log"
+    assert function(ranks=(0,), since=early) == "score"
+    assert function(ranks=(0,), since=late) is None
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "f", "f a.py", "f a.py:x", " < ", "f :3"])
 def test_a_text_that_is_no_stack_names_nothing(text: str) -> None:
     assert named((50, text)) is None
+
+
+def test_looks_that_saw_nothing_are_told_apart() -> None:
+    code = code_at(told(looks(30, SCORE), looks(4, None), looks(3, "log (./train.py:50)")), "step")
+    assert code is not None
+    assert (code.seen, code.unknown, code.looks) == (30, 4, 37)
+
+
+@pytest.mark.parametrize("folder", ["./a (b)", "/home/u/c:4", "./ (x:3)"])
+def test_the_path_of_a_file_may_hold_what_else_ends_it(folder: str) -> None:
+    code = code_at(told(looks(30, f"A.b.<locals>.<lambda> ({folder}/c.py:12)")), "step")
+    assert code is not None
+    assert (code.function, code.file, code.line) == ("A.b.<locals>.<lambda>", f"{folder}/c.py", 12)
+
+
+def test_a_text_that_is_longer_than_any_stack_is_not_read() -> None:
+    assert named((50, stack(*[SCORE] * 2_500))) is None
+    assert named((50, f"{'f' * 5_000} (./a.py:1)")) is None

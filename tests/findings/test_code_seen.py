@@ -56,6 +56,8 @@ def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> Non
     pauses = {"backward": 1}, {"backward": 40}
     found = one(load(record_pauses(tmp_path, *pauses, looks=looks)), "straggler-rank")
     assert found.ranks == (1,)
+    assert "At all 40 looks the training thread was in score" in found.summary
+    assert found.evidence[-1].text.startswith("40 looks: score")
     assert "score (train.py:30)" in [advice.setting for advice in found.advice]
     assert "log" not in words_of(found)
 
@@ -166,3 +168,17 @@ def test_steps_that_became_longer_name_what_was_seen_since(tmp_path: Path) -> No
     assert "score (train.py:30)" in [advice.setting for advice in found.advice]
     assert "log" not in words_of(found)
     assert len({advice.setting for advice in found.advice}) == len(found.advice)
+
+
+def test_what_is_told_at_the_end_of_a_longer_step_was_seen_in_it(tmp_path: Path) -> None:
+    run = paused(tmp_path, lambda step: 9_000 * (step == 40), (41, 40, SCORE), (80, 9, LOG))
+    assert one(run, "step-spikes").title.endswith(", mostly in score (train.py:30)")
+
+
+def test_what_ran_in_the_first_step_alone_is_not_what_runs_in_the_others(tmp_path: Path) -> None:
+    """Behind the first it compiles for 9 s, of which steps are told without."""
+    compiles = (1, 45, "compile_loss (./train.py:2) < main (./train.py:90)")
+    run = paused(tmp_path / "both", lambda _: 40, compiles, (80, 9, SCORE))
+    assert "mostly in score" in one(run, "unaccounted-time").title
+    alone_seen = paused(tmp_path / "alone", lambda _: 40, compiles)
+    assert "compile_loss" not in words_of(one(alone_seen, "unaccounted-time"))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import re
 import signal
 import sys
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,6 +183,99 @@ def test_a_look_that_had_to_wait_for_python_s_lock_saw_nothing(
     job.looks._look(late)
     told = job.told()
     assert [bool(stack) for _, _, stack in told[-1:]] == [is_seen]
+
+
+def test_of_a_function_that_had_to_let_the_lock_go_no_line_is_told(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is let go at the next place where Python looks for that, not where the time was spent."""
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    code = test_nobody_looks_where_that_is_switched_off.__code__
+    monkeypatch.setattr(looks, "_frames_of", lambda _: [(code, 7, 2), (code, 9, 2)])
+    forced = sys.getswitchinterval() + 0.0002
+    for late, entered in ((0.0, False), (forced, False), (forced, True)):
+        monkeypatch.setattr(looks, "_only_entered", lambda *_, entered=entered: entered)
+        job.looks._look(late)
+    lines = [[call.line for call in seen.stack] for seen in job.looks._of_step]
+    assert lines == [[7, 9], [0, 9], [0]]
+
+
+def test_a_function_that_has_only_been_entered_is_told_from_one_that_runs() -> None:
+    met: list[tuple[str, bool]] = []
+
+    def notes(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename == __file__:
+            met.append((event, looks._only_entered(frame.f_code, 0, frame.f_lasti)))
+        return notes
+
+    before = sys.gettrace()
+    sys.settrace(notes)
+    try:
+        list(_two_numbers())
+    finally:
+        sys.settrace(before)
+    assert {entered for event, entered in met if event == "call"} == {True}
+    assert {entered for event, entered in met if event == "line"} == {False}
+    assert sum(event == "call" for event, _ in met) == 3  # the generator goes on twice
+
+
+def _two_numbers() -> Iterator[int]:
+    yield 1
+    yield 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_while_it_looks(job: Job, *, enabled: bool) -> None:
+    """Finalizers of the job's objects would run in its thread."""
+    collected: list[int] = []
+
+    def notes(*_: Any) -> None:
+        collected.append(_thread.get_ident())
+
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    threshold = gc.get_threshold()
+    was = gc.isenabled()
+    gc.callbacks.append(notes)
+    (gc.enable if enabled else gc.disable)()
+    gc.set_threshold(1)
+    try:
+        collected.clear()
+        job.looks._look_alone(0.0)
+        now = len(collected)  # which makes nothing that could be garbage
+        still = gc.isenabled()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(notes)
+        (gc.enable if was else gc.disable)()
+    assert still == enabled
+    assert not now
+    assert job.looks._of_step
+
+
+def test_in_a_child_that_was_forked_while_it_looked_garbage_is_collected(job: Job) -> None:
+    job.looks._holds_garbage = True
+    gc.disable()
+    try:
+        job.looks.collect_again()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_nobody_looks_where_a_thread_may_keep_the_lock_for_too_short(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job would go on in the middle of a look, and end the life of objects in its thread."""
+    monkeypatch.setattr(sys, "getswitchinterval", lambda: 1e-6)
+    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    job.enter("step", Class.OPTIMIZER)
+    job.leave()
+    job.looks.start()
+    time.sleep(0.1)
+    job.looks.stop()
+    assert job.looks._of_step == []
 
 
 def test_of_many_stacks_the_most_frequent_are_told_and_the_others_counted(job: Job) -> None:
