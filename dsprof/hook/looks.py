@@ -170,29 +170,24 @@ class Looks:
             self._ended.release()
 
     def _loop(self) -> None:
-        part, begun = 0.0, perf_counter()
-        while True:
-            now = perf_counter()
-            wait = self._every * (0.5 + part) * _rest(now - begun)
-            if self._goes_on.acquire(timeout=wait):
-                self._goes_on.release()
-                return
-            part = (part + _STRIDE) % 1.0
-            if sys.getswitchinterval() >= SHORTEST:
-                self._look_alone(perf_counter() - now - wait)
-            self._spent = thread_time_ns()
-
-    def _look_alone(self, late: float) -> None:
-        """Look while no garbage is collected: finalizers and callbacks run in the job's threads."""
-        if not gc.isenabled():
-            self._look(late)
-            return
-        self._holds_garbage = True
-        gc.disable()
-        try:
-            self._look(late)
-        finally:
-            self.collect_again()
+        """Look, and wait for the next time. Garbage is collected when something new is made: while
+        it looks that is switched off, and while it waits it makes nothing.
+        """
+        begun, part, wait = perf_counter(), 0.0, self._every
+        due = begun + wait
+        while not self._goes_on.acquire(True, wait):  # by name, these would make a dict
+            self._holds_garbage = gc.isenabled()
+            gc.disable()
+            try:
+                if sys.getswitchinterval() >= SHORTEST:
+                    self._look(perf_counter() - due)
+                self._spent = thread_time_ns()
+                part, now = (part + _STRIDE) % 1.0, perf_counter()
+                wait = self._every * (0.5 + part) * _rest(now - begun)
+                due = now + wait
+            finally:
+                self.collect_again()
+        self._goes_on.release()
 
     def collect_again(self) -> None:
         """Behind a look, or in a process that was forked meanwhile: garbage may be collected."""

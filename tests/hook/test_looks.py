@@ -226,32 +226,35 @@ def _two_numbers() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_no_garbage_is_collected_while_it_looks(job: Job, *, enabled: bool) -> None:
-    """Finalizers of the job's objects would run in its thread."""
-    collected: list[int] = []
+def test_no_garbage_is_collected_in_its_thread(job: Job, *, enabled: bool) -> None:
+    """Finalizers and callbacks of the job would run there."""
+    threads: set[int] = set()
 
     def notes(*_: Any) -> None:
-        collected.append(_thread.get_ident())
+        threads.add(_thread.get_ident())
 
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    threshold = gc.get_threshold()
-    was = gc.isenabled()
+    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    threshold, was = gc.get_threshold(), gc.isenabled()
     gc.callbacks.append(notes)
     (gc.enable if enabled else gc.disable)()
-    gc.set_threshold(1)
+    gc.set_threshold(20)
     try:
-        collected.clear()
-        job.looks._look_alone(0.0)
-        now = len(collected)  # which makes nothing that could be garbage
-        still = gc.isenabled()
+        job.looks.start()
+        while not job.looks._of_step:  # the thread itself is made new
+            pass
+        threads.clear()
+        made: list[Any] = []
+        while len(job.looks._of_step) < 100:
+            made = [made[-100:], {}]  # garbage, now and then
+        job.looks.stop()
+        assert gc.isenabled() == enabled
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(notes)
         (gc.enable if was else gc.disable)()
-    assert still == enabled
-    assert not now
-    assert job.looks._of_step
+    assert threads == ({_thread.get_ident()} if enabled else set())
 
 
 def test_in_a_child_that_was_forked_while_it_looked_garbage_is_collected(job: Job) -> None:
@@ -360,7 +363,7 @@ def test_looks_are_few_once_many_were_taken(monkeypatch: pytest.MonkeyPatch, job
     clock = [0.0]
 
     class GoesOn:
-        def acquire(self, timeout: float) -> bool:
+        def acquire(self, _: bool, timeout: float) -> bool:
             waits.append(timeout)
             clock[0] += timeout
             return clock[0] > 3_600
