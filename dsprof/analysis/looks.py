@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from dsprof.quotes import quoted
+from dsprof.recording.layout import BETWEEN_CALLS, CALLS
 from dsprof.run.batches import COUNTABLE
 from dsprof.run.table import Numbers, among, numbers, of_kind, where
 
 AFTER: Final = "looks_after"  #: a metric: looks behind the end of a phase, where none is open
 INSIDE: Final = "looks"  #: a metric: looks into a phase
-BETWEEN: Final = " < "  #: from a frame to the one that called it
 MOST: Final = (
     0.5  #: of all looks at a place, more of which what is named was seen at, beyond chance
 )
@@ -29,7 +29,6 @@ _LONG: Final = 60  #: letters of a name that a sentence has room for
 #: PyTorch's loader itself, and its functions that wait for workers, whatever they call.
 _LOADER: Final = "torch/utils/data/"
 _WAITS: Final = ("_try_get_data", "_get_data")
-_MOST_FRAMES: Final = 8  #: of a stack that a recording tells
 _LONGEST: Final = 450  #: letters of a frame
 _LINE: Final = re.compile(r":(\d{1,9})$")
 
@@ -209,14 +208,14 @@ def _at_least(count: int, total: int) -> float:
 
 def _stack(text: Any) -> tuple[_Frame, ...]:
     """Its frames, the innermost first; none if it was not kept, or is longer than any."""
-    if not isinstance(text, str) or len(text) > _MOST_FRAMES * _LONGEST:
+    if not isinstance(text, str) or len(text) > CALLS * _LONGEST:
         return ()
     return _frames(text)
 
 
 @lru_cache(maxsize=4096)
 def _frames(text: str) -> tuple[_Frame, ...]:
-    told = (_frame(one) for one in text.split(BETWEEN, _MOST_FRAMES)[:_MOST_FRAMES])
+    told = (_frame(one) for one in text.split(BETWEEN_CALLS, CALLS)[:CALLS])
     return tuple(frame for frame in told if frame.file)
 
 

@@ -152,17 +152,24 @@ def place_of(
     if place is None or row is None:
         return None
     much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
-    longest = row_evidence(row, f"{much}, longest of some steps")
-    if inside:
-        return replace(place, proof=(longest,))
-    since = beginning(facts.steps if among is None else among)
     place = replace(place, seconds=place.share * total)
-    code = code_at(run.told, place.before, ranks=ranks, since=since)
-    place = replace(place, code=code if code and _may_name(facts, place, ranks) else None)
-    if among is None and facts.stuck_out:  # looks were at these, too
-        others = replace(facts, stuck_out=(), answers={}).steps.loc[list(facts.stuck_out)]
-        place = replace(place, code=seen_in(facts, place, facts.steps, others))
-    return replace(place, proof=(longest, *proof(place.code)))
+    code = None if inside else _code_of(facts, place, ranks, among)
+    longest = row_evidence(row, f"{much}, longest of some steps")
+    return replace(place, code=code, proof=(longest, *proof(code)))
+
+
+def _code_of(
+    facts: Facts, place: Place, ranks: Sequence[int], among: pd.DataFrame | None
+) -> Code | None:
+    """What was seen to run at a place, if looks tell that of the steps that are meant."""
+    since = beginning(facts.steps if among is None else among)
+    code = code_at(facts.run.told, place.before, ranks=ranks, since=since)
+    if code is None or not _may_name(facts, place, ranks):
+        return None
+    if among is not None or not facts.stuck_out:
+        return code
+    others = replace(facts, stuck_out=(), answers={}).steps.loc[list(facts.stuck_out)]
+    return seen_in(facts, replace(place, code=code), facts.steps, others)  # these have looks, too
 
 
 def _may_name(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:

@@ -127,7 +127,11 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             + (passing or _suspects(facts, place) if beside else "")
             + (whose.said if whose else "")
             + (single.said if single else "")
-            + ("" if seen else " Medium confidence: what it is can only be guessed."),
+            + (
+                " Medium confidence: a few looks a second show what runs."
+                if seen
+                else " Medium confidence: what it is can only be guessed."
+            ),
             share=share,
             seconds_per_step=seconds,
             phase=first_of(known) if within > 0.5 else "",
@@ -140,7 +144,7 @@ def _no_timer(facts: Facts, late: float, late_ones: tuple[int, ...]) -> list[Fin
             + record(facts, EVERY_PHASE)
             or ((place.advice(*one) if place else look_at(BETWEEN_PHASES, *one)),),
             gain=_gain(place, seconds - inside),
-            confidence="high" if seen else "medium",
+            confidence="medium",
         )
     ]
 

@@ -6,38 +6,35 @@ only the stack shows. A thread of its own looks at it a few times a second, as a
 does, and counts what it sees. It reads, and calls nothing of the job's.
 
 Python's lock decides when it may look: code that holds it is not seen where it is, but where it
-lets go. So a look counts as one of unknown code unless it came in time, when the training thread
-held no lock, or after the interval for which one thread may keep it from the others: then that
-thread has run Python all the while, and lets go soon after what it was at. It does so where
-Python looks whether it should: at the end of a turn of a loop, behind a call into C, and where it
-enters a function, of which nothing has run yet. So the function is told then that it is in, and
-not the line, and not one that it has just entered.
+lets go. So a look counts as one of unknown code unless the training thread
 
-No frame is kept, and no garbage is collected in this thread: what ends the life of the job's
-objects is the job's own threads, as it would be without it.
+- needed no lock: it runs on a CPU while we hold the lock, or it stands still when nobody does; or
+- held it for all of the interval for which one thread may keep it from the others: then it has run
+  Python all the while, and lets go soon after what it was at (see `stacks`).
+
+One that holds the lock for less lets go of it at a call into C, of a torch operator or a write to a
+file. That is where it is then seen, and not what took the time.
 """
 
 from __future__ import annotations
 
 import _thread
 import contextlib
-import dis
 import gc
 import os
 import signal
 import sys
-import sysconfig
+import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from pathlib import Path
 from time import perf_counter, thread_time_ns
-from types import CodeType
 from typing import Final, NamedTuple
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.spans import DATA, Timeline
+from dsprof.hook.stacks import MOST, Call, Stacks
 from dsprof.recording import Unit, Writer
-from dsprof.recording.layout import OVER, PHASE
+from dsprof.recording.layout import BETWEEN_CALLS, OVER, PHASE
 
 EVERY: Final = 0.2  # seconds between two looks, in the mean
 BUSY: Final = 60.0  # for so many seconds; then less often, until it is
@@ -47,38 +44,14 @@ SLOWEST: Final = 5.0  # times as long: a few hundred looks tell what more would
 _STRIDE: Final = 0.6180339887498949
 LATEST: Final = 1e-3  # seconds by which a look may come late at the most
 USUAL: Final = 64  # looks whose lateness says what is usual on this machine
+SHORTEST: Final = 1e-3  # seconds for which a thread may keep the lock, or a look would be cut short
+AGAIN: Final = 2e-3  # seconds after which it looks whether the thread has stood still
+RUNS: Final = 0.5  # a part of the time: more on a CPU means that it computes
+STANDS: Final = 0.1  # less means that it does not
 PATIENCE: Final = 0.5  # seconds that the end of training waits for a look
 WRITE_EVERY: Final = 5_000_000_000  # ns between two writes at first, and later
 PART: Final = 20  # a part of all the time so far: rows stay few however long a run is
-INNER: Final = 5  # frames of libraries that are told, inside of the job's own code
-OWN: Final = 3  # frames of the job's own code that are told, the innermost
-LONGEST: Final = 200  # letters of the name of a function, or of a file
-FILES: Final = 4096  # that are remembered; what torch.compile makes has ever new names
-DEEPEST: Final = 100  # frames in which these are looked for
 STACKS: Final = 8  # that one write tells, the most frequent; of others only how many there were
-BETWEEN: Final = " < "  # from a frame to the one that called it
-
-SHORTEST: Final = 1e-3  # seconds for which a thread may keep the lock, or a look would be cut short
-
-_RESUME: Final = dis.opmap.get("RESUME")
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
-_INSTALLED: Final = tuple({
-    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
-})  # fmt: skip
-_OURS: Final = str(Path(__file__).parents[1]) + os.sep
-
-
-class Call(NamedTuple):
-    """One frame of a stack."""
-
-    function: str
-    file: str  # "" for our own
-    line: int  # 0 in libraries, where the function says enough
-    is_own: bool  # of the job's own code
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{self.function} ({place})"
 
 
 class Seen(NamedTuple):
@@ -86,7 +59,14 @@ class Seen(NamedTuple):
 
     phase: int  # id of its name
     is_over: bool
-    stack: tuple[Call, ...]  # the innermost first; none if the phase tells enough, or it came late
+    stack: tuple[Call, ...]  # the innermost first; none if the phase tells enough, or unknown
+
+
+class Moment(NamedTuple):
+    """For how long the training thread had run on a CPU by a time, both in seconds."""
+
+    on_cpu: float
+    at: float
 
 
 class Looks:
@@ -103,23 +83,26 @@ class Looks:
         self._counts: Counter[Seen] = Counter()
         self._of_step: list[Seen] = []  # what was seen since a step ended
         self._known: dict[Seen, Seen] = {}  # one of each, however often it is seen
-        self._loops: set[tuple[str, str]] = set()  # functions of the job that call phases
-        #: File of code → how it is told, and whether it is the job's own.
-        self._files: dict[str, tuple[str, bool]] = {}
-        self._here = _working_folder()
+        self._stacks = Stacks()
         self._late: deque[float] = deque(maxlen=USUAL)
+        self._unsure: tuple[Seen, Moment | None] | None = (
+            None  # seen just now, and to be looked at again
+        )
+        self._clock, self._clock_of = 0, 0  # of which thread's time on a CPU
         self._failed = ""
         self._holds_garbage = False  # none is collected, because somebody looks
         self._spent = self._told = 0  # ns
         self._begun = self.due = 0
         self._goes_on, self._ended = _thread.allocate_lock(), _thread.allocate_lock()
-        self._guard = Guard("looking at what runs between phases")
-        self._guard.on_failure = self._fail
+        guard = Guard("looking at what runs between phases")
+        guard.on_failure = self._fail
+        self._guarded = guard(self._loop)
 
     def start(self) -> None:
         """Begin to look, unless nobody may or another thread would change what the job says."""
-        if not self._every > 0 or _would_be_warned_of() or not _has_lock():
+        if not self._every > 0 or _would_be_warned_of() or not _can_tell():
             return
+        self._find_clock()
         self._goes_on.acquire()
         self._ended.acquire()
         try:
@@ -145,13 +128,14 @@ class Looks:
         """Count what was seen since the step before; behind the last one it is of no step."""
         of_step, self._of_step = self._of_step, []
         self._counts.update(of_step)
+        self._find_clock()
 
     def write(self, writer: Writer, at: int) -> None:
         """Record what was counted since the last time. `at`: ns of `perf_counter_ns`."""
         self._begun = self._begun or at
         self.due = at + max(WRITE_EVERY, (at - self._begun) // PART)
         counts, self._counts = self._counts, Counter()
-        texts = _few(counts, frozenset(self._loops))
+        texts = _few(counts, frozenset(self._stacks.loops))
         for (phase, is_over, text), count in texts.items():
             name = writer.name("looks_after" if is_over else "looks", phase)
             told = writer.name(text) if text else 0
@@ -165,7 +149,7 @@ class Looks:
 
     def _run(self) -> None:
         try:
-            self._guard(self._loop)()
+            self._guarded()
         finally:
             self._ended.release()
 
@@ -179,11 +163,15 @@ class Looks:
             self._holds_garbage = gc.isenabled()
             gc.disable()
             try:
-                if sys.getswitchinterval() >= SHORTEST:
-                    self._look(perf_counter() - due)
+                late = perf_counter() - due
+                if self._unsure:
+                    self._look_again(*self._unsure, late)
+                elif sys.getswitchinterval() >= SHORTEST:
+                    self._look(late)
                 self._spent = thread_time_ns()
                 part, now = (part + _STRIDE) % 1.0, perf_counter()
                 wait = self._every * (0.5 + part) * _rest(now - begun)
+                wait = AGAIN if self._unsure else wait
                 due = now + wait
             finally:
                 self.collect_again()
@@ -197,103 +185,59 @@ class Looks:
 
     def _look(self, late: float) -> None:
         """Note where the training thread is, and its stack unless a phase says what it does."""
-        timeline = self._timeline
+        timeline, before = self._timeline, self._moment()
+        exact, forced = self._comes(late)
         word = timeline.writer.ring.cell[PHASE]
         phase, over, inner = word & (OVER - 1), bool(word & OVER), timeline.stack[-1:]
-        in_time, at_once = self._is_in_time(late)
         if not phase or bool(inner) == over:  # before any, or just now another one
             return
         stack: tuple[Call, ...] = ()
         if inner and inner[0].phase.class_ != DATA:
-            self._find_loops()
-        elif in_time:
-            stack = tuple(self._stack(inside=not over, entered=at_once))
-        seen = Seen(phase, over, stack)
+            self._stacks.find_loops(timeline.thread)
+        elif before and (exact or forced):
+            stack = self._stacks.innermost(timeline.thread, inside=not over, exact=exact)
+        seen, now = Seen(phase, over, stack), self._moment()
+        if not stack or forced or (now and before and _busy(before, now) >= RUNS):
+            self._note(seen)
+        else:
+            self._unsure = seen, now
+
+    def _look_again(self, seen: Seen, before: Moment | None, late: float) -> None:
+        """Whether it has stood still while nobody held the lock, else it had waited for that; a
+        look that comes late itself shows that it may have waited for a CPU."""
+        self._unsure, now = None, self._moment()
+        exact, _ = self._comes(late)
+        stood = exact and before and now and _busy(before, now) <= STANDS
+        self._note(seen if stood else seen._replace(stack=()))
+
+    def _note(self, seen: Seen) -> None:
         self._of_step.append(self._known.setdefault(seen, seen))
-        if len(self._known) > FILES:
+        if len(self._known) > MOST:
             self._known.clear()
 
-    def _is_in_time(self, late: float) -> tuple[bool, bool]:
-        """Whether the training thread held no lock when it was time to look, or all the time for
-        which it may hold it; and whether it was the former."""
+    def _comes(self, late: float) -> tuple[bool, bool]:
+        """Whether it got the lock as soon as it is usual, and whether behind all the time for which
+        a thread may keep it."""
         self._late.append(late)
         usual = sorted(self._late)[len(self._late) // 10]
-        at_once = late <= min(LATEST, 2 * usual + 5e-5)
-        return at_once or 0 <= late - sys.getswitchinterval() <= LATEST, at_once
+        exact = late <= min(LATEST, 2 * usual + 5e-5)
+        return exact, not exact and 0 <= late - sys.getswitchinterval() <= LATEST
 
-    def _stack(self, *, inside: bool, entered: bool) -> Iterator[Call]:
-        """The innermost frames of libraries, then the job's own that called them. Where it is
-        `inside` a phase, only what lies in that.
+    def _find_clock(self) -> None:
+        """That of the training thread, which asks for it itself: of one that has ended it might
+        not be asked."""
+        thread = _thread.get_ident()
+        if thread == self._timeline.thread != self._clock_of:
+            self._clock, self._clock_of = time.pthread_getcpuclockid(thread), thread
 
-        Args:
-            entered: the innermost function is in what its line says, not only somewhere.
-        """
-        inner, own, met = INNER, OWN, False
-        for call in self._calls(exact=entered):
-            if not call.file:
-                if met and inside:
-                    return
-                continue
-            met = True
-            if own and (call.is_own or inner):
-                yield call
-                own -= call.is_own
-                inner = 0 if call.is_own else inner - 1
-
-    def _find_loops(self) -> None:
-        """The job's own functions outside of the phase that is open call it: that something runs
-        in one of them says nothing."""
-        outside: list[Call] = []
-        for call in self._calls():
-            outside = [*outside, call] if call.file else []
-        if len(self._loops) < FILES:
-            self._loops.update((call.function, call.file) for call in outside if call.is_own)
-
-    def _calls(self, *, exact: bool = True) -> Iterator[Call]:
-        """The calls of the training thread, the innermost first. Where it is not `exact` where that
-        one is, it is told without its line, and not at all if it has only been entered."""
-        frames = _frames_of(self._timeline.thread)
-        if not exact:
-            del frames[: bool(frames and _only_entered(*frames[0]))]
-            frames[:1] = [(code, 0, at) for code, _, at in frames[:1]]
-        for code, line, _ in frames:
-            file, is_own = self._files.get(code.co_filename) or self._file(code.co_filename)
-            name = getattr(code, "co_qualname", code.co_name)[-LONGEST:]
-            yield Call(name, file, line if is_own else 0, is_own)
-
-    def _file(self, name: str) -> tuple[str, bool]:
-        """How the file is told, "" for our own, and whether it is the job's and no library's: then
-        it begins with / or ./, else with the name of its package."""
-        if name.startswith(_OURS):
-            found = "", False
-        elif below := _in_library(name):
-            found = below[-LONGEST:], False
-        else:
-            own = name.removeprefix(self._here)
-            sign = "" if own.startswith(("/", "<")) else "./"
-            found = sign + own[:LONGEST], not own.startswith("<")
-        if len(self._files) == FILES:
-            self._files.clear()
-        self._files[name] = found
-        return found
-
-
-def _frames_of(thread: int) -> list[tuple[CodeType, int, int]]:
-    """Code, line and instruction of each frame, the innermost first; no frame outlives the call."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way
-    found: list[tuple[CodeType, int, int]] = []
-    while frame is not None and len(found) < DEEPEST:
-        found.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
-        frame = frame.f_back
-    return found
-
-
-def _only_entered(code: CodeType, _line: int, instruction: int) -> bool:
-    """Whether nothing of a function has run since it was called, or went on as a generator: it is
-    at the instruction of that, or, before Python 3.11, which has none, in front of its first."""
-    if _RESUME is None:
-        return instruction <= 0
-    return 0 <= instruction < len(code.co_code) and code.co_code[instruction] == _RESUME
+    def _moment(self) -> Moment | None:
+        """None if nobody can tell."""
+        if self._clock_of != self._timeline.thread:
+            return None
+        try:
+            return Moment(time.clock_gettime(self._clock), perf_counter())
+        except OSError:  # the thread has ended
+            return None
 
 
 def _few(
@@ -312,7 +256,7 @@ def _few(
         for seen, count in counted.most_common():
             listed += bool(seen.stack)
             if listed <= STACKS or not seen.stack:
-                told[seen.phase, seen.is_over, BETWEEN.join(map(str, seen.stack))] += count
+                told[seen.phase, seen.is_over, BETWEEN_CALLS.join(map(str, seen.stack))] += count
             elif more is not None:
                 more[seen._replace(stack=tuple(one for one in seen.stack if one.is_own))] += count
             else:
@@ -342,24 +286,17 @@ def _would_be_warned_of() -> bool:
         return False
 
 
-def _has_lock() -> bool:
-    """Whether this Python runs one thread at a time: else frames change while one looks."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+def _can_tell() -> bool:
+    """Whether this Python runs one thread at a time, else frames change while one looks, and tells
+    how long another thread has run, as on Linux."""
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return bool(has_lock) and hasattr(time, "pthread_getcpuclockid")
 
 
-def _in_library(name: str) -> str:
-    """The path of an installed file, from where packages lie; "" for any other."""
-    for mark in _LIBRARIES:
-        if mark in name:
-            return name.rpartition(mark)[2]
-    return next((name[len(path) :] for path in _INSTALLED if name.startswith(path)), "")
-
-
-def _working_folder() -> str:
-    try:
-        return f"{Path.cwd()}{os.sep}"
-    except OSError:  # it was removed
-        return os.sep
+def _busy(before: Moment, now: Moment) -> float:
+    """The part of the time between for which the thread ran on a CPU."""
+    passed = now.at - before.at
+    return (now.on_cpu - before.on_cpu) / passed if passed > 0 else 0.0
 
 
 def _rest(elapsed: float) -> float:

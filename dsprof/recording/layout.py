@@ -54,6 +54,10 @@ class Unit(IntEnum):
     COUNT = 3
 
 
+#: A stack is told as one name: its calls, the innermost first.
+BETWEEN_CALLS: Final = " < "
+CALLS: Final = 8  # at most
+
 #: Flags of a collective.
 ASYNC: Final = 1  # issued first and waited for later
 THINNED: Final = 2  # sums the calls of one kind in a step

@@ -31,7 +31,7 @@ def test_time_that_no_timer_explains_is_that_of_the_code_that_was_seen_there(
     )
     assert "At all 60 looks the training thread was in score (./train.py:30)." in found.summary
     assert "guessed" not in found.summary
-    assert found.confidence == "high"
+    assert found.confidence == "medium"
     assert found.gain == pytest.approx((0.019, 0.038))
     assert [(advice.setting, advice.verb) for advice in found.advice] == [
         ("score (train.py:30)", "Change")

@@ -10,17 +10,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dsprof.events import CLASSES, Class
 from dsprof.hook import looks
-from dsprof.hook.looks import EVERY, STACKS, Call, Looks, Seen, seconds_between
+from dsprof.hook.looks import AGAIN, EVERY, STACKS, Looks, Moment, Seen, seconds_between
 from dsprof.hook.spans import Phase
+from dsprof.hook.stacks import Call
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER
 from tests.hook.jobs_of import run_each
@@ -86,7 +86,12 @@ class Job:
         assert thread.ident is not None
         self.timeline = SimpleNamespace(writer=writer, stack=[], thread=thread.ident)
         self._time = 0
-        self.looks = Looks(self.timeline)  # type: ignore[arg-type]
+        self.begin()
+
+    def begin(self, every: float = EVERY) -> None:
+        self.looks = Looks(self.timeline, every)  # type: ignore[arg-type]
+        self.looks._clock = time.pthread_getcpuclockid(self.timeline.thread)  # it is alive
+        self.looks._clock_of = self.timeline.thread
 
     def enter(self, name: str, class_: Class) -> None:
         number = self.writer.name(name, 0, class_)
@@ -106,7 +111,13 @@ class Job:
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
-            self.looks._look(0.0)
+            self.look_late(0.0)
+
+    def look_late(self, late: float) -> None:
+        self.looks._look(late)
+        if self.looks._unsure:
+            time.sleep(AGAIN)
+            self.looks._look_again(*self.looks._unsure, late)
 
     def told(self) -> list[tuple[str, float, str]]:
         self.looks.end_step()
@@ -177,52 +188,57 @@ def test_a_look_that_had_to_wait_for_python_s_lock_saw_nothing(
     job.enter("step", Class.OPTIMIZER)
     job.leave()
     for _ in range(20):
-        job.looks._look(0.0001)
+        job.look_late(0.0001)
     job.looks.end_step()
     job.told()
-    job.looks._look(late)
+    job.look_late(late)
     told = job.told()
     assert [bool(stack) for _, _, stack in told[-1:]] == [is_seen]
 
 
-def test_of_a_function_that_had_to_let_the_lock_go_no_line_is_told(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("moments", "again", "is_seen"),
+    [
+        ([(1.0, 9.0), (1.0009, 9.001)], None, True),  # it computes while somebody else has the lock
+        ([(1.0, 9.0), (1.0, 9.001), (1.0, 9.003)], 0.0, True),  # it sleeps
+        ([(1.0, 9.0), (1.0, 9.001), (1.0015, 9.003)], 0.0, False),  # it had waited for the lock
+        ([(1.0, 9.0), (1.0, 9.001), (1.0, 9.007)], 0.004, False),  # or it waits for a CPU
+        ([(1.0, 9.0), (1.0, 9.001), None], 0.0, False),
+        ([None, None], None, False),
+    ],
+)
+def test_what_a_thread_is_in_is_sure_where_it_needs_no_lock(
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    moments: list[tuple[float, float] | None],
+    again: float | None,
+    *,
+    is_seen: bool,
 ) -> None:
-    """It is let go at the next place where Python looks for that, not where the time was spent."""
+    told = iter(moments)
+    monkeypatch.setattr(job.looks, "_moment", lambda: (one := next(told)) and Moment(*one))
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    code = test_nobody_looks_where_that_is_switched_off.__code__
-    monkeypatch.setattr(looks, "_frames_of", lambda _: [(code, 7, 2), (code, 9, 2)])
-    forced = sys.getswitchinterval() + 0.0002
-    for late, entered in ((0.0, False), (forced, False), (forced, True)):
-        monkeypatch.setattr(looks, "_only_entered", lambda *_, entered=entered: entered)
-        job.looks._look(late)
-    lines = [[call.line for call in seen.stack] for seen in job.looks._of_step]
-    assert lines == [[7, 9], [0, 9], [0]]
+    job.looks._look(0.0)
+    assert (job.looks._unsure is None) == (again is None)
+    if job.looks._unsure and again is not None:
+        job.looks._look_again(*job.looks._unsure, again)
+    assert [bool(seen.stack) for seen in job.looks._of_step] == [is_seen]
+    assert next(told, "none left") == "none left"
 
 
-def test_a_function_that_has_only_been_entered_is_told_from_one_that_runs() -> None:
-    met: list[tuple[str, bool]] = []
-
-    def notes(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename == __file__:
-            met.append((event, looks._only_entered(frame.f_code, 0, frame.f_lasti)))
-        return notes
-
-    before = sys.gettrace()
-    sys.settrace(notes)
-    try:
-        list(_two_numbers())
-    finally:
-        sys.settrace(before)
-    assert {entered for event, entered in met if event == "call"} == {True}
-    assert {entered for event, entered in met if event == "line"} == {False}
-    assert sum(event == "call" for event, _ in met) == 3  # the generator goes on twice
-
-
-def _two_numbers() -> Iterator[int]:
-    yield 1
-    yield 2
+def test_the_clock_is_that_of_the_thread_that_trains(job: Job) -> None:
+    job.looks._find_clock()  # another thread than this one
+    assert job.looks._clock_of == job.timeline.thread
+    job.timeline.thread = _thread.get_ident()
+    assert job.looks._moment() is None
+    job.looks._find_clock()
+    before = job.looks._moment()
+    sum(range(100_000))
+    now = job.looks._moment()
+    assert before is not None
+    assert now is not None
+    assert 0.1 < looks._busy(before, now) < 1.1
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -235,7 +251,7 @@ def test_no_garbage_is_collected_in_its_thread(job: Job, *, enabled: bool) -> No
 
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    job.begin(every=0.001)
     threshold, was = gc.get_threshold(), gc.isenabled()
     gc.callbacks.append(notes)
     (gc.enable if enabled else gc.disable)()
@@ -272,7 +288,7 @@ def test_nobody_looks_where_a_thread_may_keep_the_lock_for_too_short(
 ) -> None:
     """The job would go on in the middle of a look, and end the life of objects in its thread."""
     monkeypatch.setattr(sys, "getswitchinterval", lambda: 1e-6)
-    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    job.begin(every=0.001)
     job.enter("step", Class.OPTIMIZER)
     job.leave()
     job.looks.start()
@@ -310,7 +326,7 @@ def test_a_failure_ends_the_looking_alone_and_is_recorded(
     monkeypatch.setattr(sys, "_current_frames", fails)
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    job.looks = Looks(job.timeline, every=0.001)  # type: ignore[arg-type]
+    job.begin(every=0.001)
     job.looks.start()
     assert job.looks._ended.acquire(timeout=10.0)
     job.looks._ended.release()
