@@ -85,9 +85,8 @@ class Looks:
         self._known: dict[Seen, Seen] = {}  # one of each, however often it is seen
         self._stacks = Stacks()
         self._late: deque[float] = deque(maxlen=USUAL)
-        self._unsure: tuple[Seen, Moment | None] | None = (
-            None  # seen just now, and to be looked at again
-        )
+        #: What was seen just now, and is to be looked at again.
+        self._unsure: tuple[Seen, Moment | None] | None = None
         self._clock, self._clock_of = 0, 0  # of which thread's time on a CPU
         self._failed = ""
         self._holds_garbage = False  # none is collected, because somebody looks

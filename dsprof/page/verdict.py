@@ -227,7 +227,7 @@ _RECKONED: Final = {
         "The time of a step is the sum of its timers, and what steps whose line has samples/s take "
         "beyond theirs in the mean."
     ),
-    "bar": "The time of a step is what the training's progress bar took, mostly in whole seconds.",
+    "bar": "The time of a step is what the training's progress bar took, within a tenth.",
     "timers": "The time of a step is the sum of its timers.",
     "clock": "The time of a step is what lies between the time stamps of two lines.",
 }

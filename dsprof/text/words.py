@@ -155,7 +155,7 @@ MEASURES: Final = {
     "logged": "logged times",
     "throughput": "throughput lines",
     "rated": "timers and throughput lines",
-    "bar": "progress bar, mostly whole seconds",
+    "bar": "progress bar, within a tenth",
     "timers": "sums of timers",
     "clock": "time stamps",
 }
