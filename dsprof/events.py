@@ -173,6 +173,8 @@ METRICS: Final = {
     "looks": "how often the training thread was seen in such code while a phase of data was open "
     "(columns count, raw: the phase; text: functions and lines, the innermost first)",
     "looks_after": "the same where no phase was open, behind the end of that one",
+    "standing": "for how long the training thread had been seen in such code while neither its "
+    "phase nor its collective changed (columns seconds, at: since when, text: as above)",
     "optimizer_index": "which of a model's optimizers ended this step: 1 is the second to do so",
     "overhead": "what recording this step cost its rank (column seconds)",
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from dsprof.quotes import quoted
-from dsprof.recording.layout import BETWEEN_CALLS, CALLS
+from dsprof.analysis.frames import Frame, frames_of
 from dsprof.run.batches import COUNTABLE
 from dsprof.run.table import Numbers, among, numbers, of_kind, where
 
@@ -25,12 +22,9 @@ MOST: Final = (
 )
 
 _CHANCE: Final = 1.96  #: standard deviations that hold in 95 of 100 cases
-_LONG: Final = 60  #: letters of a name that a sentence has room for
 #: PyTorch's loader itself, and its functions that wait for workers, whatever they call.
 _LOADER: Final = "torch/utils/data/"
 _WAITS: Final = ("_try_get_data", "_get_data")
-_LONGEST: Final = 450  #: letters of a frame
-_LINE: Final = re.compile(r":(\d{1,9})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ class Code:
     @property
     def name(self) -> str:
         """As a title has it."""
-        return _told(_Frame(self.function, self.file, self.line))
+        return Frame(self.function, self.file, self.line).told
 
     @property
     def stack(self) -> str:
@@ -76,16 +70,6 @@ class Code:
     def often(self) -> str:
         many = f"{self.seen:,} of {self.looks:,}"
         return f"all {self.looks:,}" if self.seen == self.looks else many
-
-
-class _Frame(NamedTuple):
-    function: str
-    file: str
-    line: int
-
-    @property
-    def is_own(self) -> bool:
-        return self.file.startswith(("/", "./"))
 
 
 def code_at(
@@ -139,7 +123,7 @@ def _counts(rows: pd.DataFrame) -> Numbers:
 
 def _most(rows: pd.DataFrame) -> Code | None:
     counts = _counts(rows)
-    stacks = [_stack(text) for text in rows["text"].astype("object")]
+    stacks = [frames_of(text) for text in rows["text"].astype("object")]
     looks = int(counts.sum())
     key = _innermost(stacks, counts, looks) if looks else None
     if key is None:
@@ -152,7 +136,7 @@ def _most(rows: pd.DataFrame) -> Code | None:
         if place is not None:
             seen[row] = count
             lines[stack[place].line] += int(count)
-            callers[next((_told(one) for one in stack[place + 1 :] if _is_known(one)), "")] += int(
+            callers[next((one.told for one in stack[place + 1 :] if _is_known(one)), "")] += int(
                 count
             )
     total = int(seen.sum())
@@ -163,7 +147,7 @@ def _most(rows: pd.DataFrame) -> Code | None:
 
 
 def _innermost(
-    stacks: Sequence[Sequence[_Frame]], counts: Numbers, looks: int
+    stacks: Sequence[Sequence[Frame]], counts: Numbers, looks: int
 ) -> tuple[str, str] | None:
     """The function seen at most looks that is nearest to what runs."""
     seen: Counter[tuple[str, str]] = Counter()
@@ -172,7 +156,7 @@ def _innermost(
         met = set()
         for place, frame in list(enumerate(stack))[_waiting(stack) :]:
             key = frame[:2]
-            if key not in met and not _is_loader(frame) and not (place and _is_script(frame)):
+            if key not in met and not _is_loader(frame) and not (place and frame.is_script):
                 met.add(key)
                 seen[key] += int(count)
                 depth[key] += int(count) * place
@@ -180,22 +164,17 @@ def _innermost(
     return min(often, key=lambda key: depth[key] / seen[key]) if often else None
 
 
-def _waiting(stack: Sequence[_Frame]) -> int:
+def _waiting(stack: Sequence[Frame]) -> int:
     """How many of the innermost frames are those of a loader that waits for its workers."""
     waits = [frame.function.rpartition(".")[2] in _WAITS and _is_loader(frame) for frame in stack]
     return max((place for place, one in enumerate(waits, 1) if one), default=0)
 
 
-def _is_known(frame: _Frame) -> bool:
-    return frame.is_own and not _is_script(frame)
+def _is_known(frame: Frame) -> bool:
+    return frame.is_own and not frame.is_script
 
 
-def _is_script(frame: _Frame) -> bool:
-    """The script itself, which calls all that runs."""
-    return frame.function == "<module>"
-
-
-def _is_loader(frame: _Frame) -> bool:
+def _is_loader(frame: Frame) -> bool:
     return frame.file.startswith(_LOADER)
 
 
@@ -204,28 +183,3 @@ def _at_least(count: int, total: int) -> float:
     share, z = count / total, _CHANCE**2 / total
     margin = _CHANCE * math.sqrt(share * (1 - share) / total + z / 4 / total)
     return (share + z / 2 - margin) / (1 + z)
-
-
-def _stack(text: Any) -> tuple[_Frame, ...]:
-    """Its frames, the innermost first; none if it was not kept, or is longer than any."""
-    if not isinstance(text, str) or len(text) > CALLS * _LONGEST:
-        return ()
-    return _frames(text)
-
-
-@lru_cache(maxsize=4096)
-def _frames(text: str) -> tuple[_Frame, ...]:
-    told = (_frame(one) for one in text.split(BETWEEN_CALLS, CALLS)[:CALLS])
-    return tuple(frame for frame in told if frame.file)
-
-
-def _frame(text: str) -> _Frame:
-    """As `function (file:line)` tells it; names of functions hold no blank."""
-    function, _, place = text.removesuffix(")").partition(" (")
-    line = _LINE.search(place)
-    return _Frame(function, place[: line.start()] if line else place, int(line[1]) if line else 0)
-
-
-def _told(frame: _Frame) -> str:
-    file = quoted(frame.file.rpartition("/")[2] if frame.is_own else frame.file, _LONG)
-    return f"{quoted(frame.function, _LONG)} ({file}{f':{frame.line}' if frame.line else ''})"

@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 from dsprof.hook.guard import Guard
 from dsprof.hook.spans import DATA, Timeline
 from dsprof.hook.stacks import MOST, Call, Stacks
+from dsprof.hook.standing import Standing
 from dsprof.recording import Unit, Writer
 from dsprof.recording.layout import BETWEEN_CALLS, OVER, PHASE
 
@@ -84,6 +85,8 @@ class Looks:
         self._of_step: list[Seen] = []  # what was seen since a step ended
         self._known: dict[Seen, Seen] = {}  # one of each, however often it is seen
         self._stacks = Stacks()
+        self._standing = Standing(timeline.writer, self._stacks)
+        self._before: Moment | None = None  # of the last look
         self._late: deque[float] = deque(maxlen=USUAL)
         #: What was seen just now, and is to be looked at again.
         self._unsure: tuple[Seen, Moment | None] | None = None
@@ -186,6 +189,7 @@ class Looks:
         """Note where the training thread is, and its stack unless a phase says what it does."""
         timeline, before = self._timeline, self._moment()
         exact, forced = self._comes(late)
+        self._look_at_standing(before, exact=exact, forced=forced)
         word = timeline.writer.ring.cell[PHASE]
         phase, over, inner = word & (OVER - 1), bool(word & OVER), timeline.stack[-1:]
         if not phase or bool(inner) == over:  # before any, or just now another one
@@ -200,6 +204,13 @@ class Looks:
             self._note(seen)
         else:
             self._unsure = seen, now
+
+    def _look_at_standing(self, now: Moment | None, *, exact: bool, forced: bool) -> None:
+        """What has stood since the look before waits where it stands, however late this look is."""
+        before, self._before = self._before, now
+        stood = before is not None and now is not None and _busy(before, now) <= STANDS
+        exact |= stood
+        self._standing.look(self._timeline.thread, sees=exact or forced, exact=exact)
 
     def _look_again(self, seen: Seen, before: Moment | None, late: float) -> None:
         """Whether it has stood still while nobody held the lock, else it had waited for that; a

@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ OWN: Final = 3  # calls of the job's own code that are told, the innermost
 INNER: Final = CALLS - OWN  # of libraries, inside of these
 LONGEST: Final = 200  # letters of the name of a function, or of a file
 DEEPEST: Final = 100  # frames in which these are looked for
+FRAMES: Final = 1000  # that a thread may have, where all of them are looked at
 MOST: Final = 4096  # files and functions that are remembered; torch.compile makes ever new ones
 
 _RESUME: Final = dis.opmap.get("RESUME")
@@ -70,26 +71,27 @@ class Stacks:
                 place where Python does that: the innermost call is then told without its line, and
                 not at all if it has only been entered.
         """
-        frames = _frames_of(thread)
-        if not exact:
-            frames = _ran(frames)
-        told: list[Call] = []
-        inner, own, met = INNER, OWN, False
-        for call in self._calls(frames):
-            if not call.file:
-                if met and inside:
-                    break
-                continue
-            met = True
-            if own and (call.is_own or inner):
-                told.append(call)
-                own -= call.is_own
-                inner = 0 if call.is_own else inner - 1
-        return tuple(told)
+        return few(self._without_ours(_frames_of(thread, DEEPEST), inside=inside, exact=exact))
+
+    def every(self, thread: int, *, exact: bool) -> list[Call]:
+        """All calls, the innermost first; none if there are too many. `exact`: see `innermost`."""
+        frames = _frames_of(thread, FRAMES)
+        if len(frames) == FRAMES:
+            return []
+        return list(self._without_ours(frames, inside=False, exact=exact))
+
+    def _without_ours(self, frames: list[_Frame], *, inside: bool, exact: bool) -> Iterator[Call]:
+        met = False
+        for call in self._calls(frames if exact else _ran(frames)):
+            if call.file:
+                met = True
+                yield call
+            elif met and inside:
+                break
 
     def find_loops(self, thread: int) -> None:
         """Of a thread that is in a phase: the job's functions outside of that call it."""
-        calls = list(self._calls(_frames_of(thread)))
+        calls = list(self._calls(_frames_of(thread, DEEPEST)))
         outer = max((n for n, call in enumerate(calls, 1) if not call.file), default=0)
         if len(self.loops) < MOST:
             self.loops.update(call[:2] for call in calls[outer:] if call.is_own)
@@ -118,11 +120,24 @@ class Stacks:
         return told
 
 
-def _frames_of(thread: int) -> list[_Frame]:
-    """Code, line and instruction of each frame, the innermost first."""
+def few(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Of some calls, the innermost first, those that are told: the innermost of libraries, and the
+    job's own that made them."""
+    told: list[Call] = []
+    inner, own = INNER, OWN
+    for call in calls:
+        if own and (call.is_own or inner):
+            told.append(call)
+            own -= call.is_own
+            inner = 0 if call.is_own else inner - 1
+    return tuple(told)
+
+
+def _frames_of(thread: int, most: int) -> list[_Frame]:
+    """Code, line and instruction of each of the innermost frames, the innermost first."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way
     found: list[_Frame] = []
-    while frame is not None and len(found) < DEEPEST:
+    while frame is not None and len(found) < most:
         found.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
         frame = frame.f_back
     return found

@@ -118,7 +118,7 @@ class RankDialog(Dialog):
         if row.step is not None:
             said.append(f"step {row.step:,}")
         if row.operation:
-            said.append(f"in {row.operation}")
+            said.append(f"in {row.operation}" + f", {row.code}" * bool(row.code))
         if row.late_by is not None:
             sign = "later" if row.late_by >= 0 else "earlier"
             said.append(f"{format_seconds(abs(row.late_by))} {sign} per step than the median rank")

@@ -81,6 +81,7 @@ class RankRow:
     late_by: float | None
     waits: float | None  # in collectives and for peers
     operation: str | None  # collective or phase that it is in, where it is silent or died
+    code: str = ""  # the line of the job that it stands in there, where its stack was seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dsprof.analysis.frames import frames_of, line_of
 from dsprof.errors import DsprofError
 from dsprof.events import Kind
 from dsprof.live.store import EMPTY, SCHEMA
@@ -30,7 +31,7 @@ from dsprof.recording.launches import (
     end_of,
     killed_at,
 )
-from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
+from dsprof.recording.layout import JSON, ROW, STANDING, STANDING_EARLY, STEP, RowKind, header_size
 from dsprof.recording.stream import end_of_rows
 
 State = Literal["running", "silent", "ended", "died"]
@@ -70,6 +71,8 @@ class Process:
     victim: bool = False  # another one of its launch had died before
     lost: bool = False  # it is surely gone, and nobody saw how
     gone: Gone | None = None
+    code: str = ""  # the line of the job that it stands in, where its stack was seen there
+    _stands: tuple[datetime | None, str] = None, ""  # since when, and that line
 
     @property
     def segment(self) -> int:
@@ -77,9 +80,10 @@ class Process:
 
     def took(self, table: pa.Table) -> None:
         """Rows that it wrote."""
+        self._stands = _standing(table) or self._stands
         table = table.filter(pc.and_(pc.greater(table["line"], 0), _of_training(table)))
         if not len(table):
-            return  # its header, or samples of GPUs, which it writes while it stands still
+            return  # its header, or what its other threads write while it stands still
         self.at = pc.max(table["at"]).as_py() or self.at
         if self.reached:  # else it is what had been written when nobody looked
             self.grown = time.time()
@@ -106,6 +110,10 @@ class Process:
         self.operation = flight["name"] if flight else None
         phase = self.recording.phase()
         self.phase = None if phase is None else "no phase" if phase["over"] else phase["name"]
+        since = max(int((one or {}).get("at") or 0) for one in (flight, phase))
+        at, code = self._stands
+        stands = at is not None and at.timestamp() * 1e9 >= since - STANDING_EARLY
+        self.code = code if stands else ""
         idle = now - self.grown
         here = self.host == _hostname() and self.pid is not None
         there = here and self.pid is not None and _runs(self.pid, self.begun)
@@ -135,6 +143,11 @@ class Process:
         return self.operation or self.phase
 
     @property
+    def where(self) -> str | None:
+        """The same with the line of the job's code."""
+        return f"{self.place}, {self.code}" if self.place and self.code else self.place
+
+    @property
     def signal(self) -> int:
         """The number of the signal that was seen to end it; 0 if none was."""
         return self.gone.signal if self.gone else 0
@@ -156,8 +169,25 @@ class Process:
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
 
 
+def _standing(table: pa.Table) -> tuple[datetime, str] | None:
+    """The last that these rows tell of where it stands: since when, and the job's own line."""
+    rows = table.filter(_is_standing(table))
+    if not len(rows):
+        return None
+    frames = frames_of(rows["text"][-1].as_py())
+    at = rows["at"][-1].as_py()
+    return (at.replace(tzinfo=UTC), line_of(frames)) if frames and at is not None else None
+
+
 def _of_training(table: pa.Table) -> pa.ChunkedArray:
-    return pc.not_equal(table["kind"].cast(pa.string()), str(Kind.GPU))
+    """Without samples of GPUs, and what is seen of a thread that stands still."""
+    beside = pc.equal(table["kind"].cast(pa.string()), str(Kind.GPU))
+    return pc.invert(pc.or_(beside, _is_standing(table)))
+
+
+def _is_standing(table: pa.Table) -> pa.ChunkedArray:
+    is_ = pc.equal(table["name"].cast(pa.string()), STANDING)
+    return pc.fill_null(is_, fill_value=False)
 
 
 def process_of(recording: Recording, file: Path | None = None) -> Process:

@@ -90,7 +90,7 @@ def _left(processes: Sequence[Process]) -> list[Process]:
 def _death(process: Process) -> str:
     who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
     step = f" after step {process.step:,}" if process.step else ""
-    inside = f" in {process.place}" if process.place else ""
+    inside = f" in {process.where}" if process.place else ""
     return f"{who} {_way(process.gone)}{step}{inside}"
 
 
@@ -136,7 +136,7 @@ def _silence(idle: float, processes: Sequence[Process]) -> str:
     inside: dict[str, list[Process]] = {}
     for process in processes:
         if process.state != "ended":
-            inside.setdefault(process.place or "no collective", []).append(process)
+            inside.setdefault(process.where or "no collective", []).append(process)
     waits = [
         f"{_ranks(of)} in {word}" for word, of in sorted(inside.items(), key=lambda i: len(i[1]))
     ]

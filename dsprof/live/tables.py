@@ -143,6 +143,7 @@ def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) 
         late_by=means.late_by.get(rank),
         waits=waits,
         operation=process.place if process is not None and quiet else None,
+        code=process.code if process is not None and quiet else "",
     )
 
 

@@ -163,7 +163,7 @@ def _facts_of(row: RankRow) -> Iterator[str]:
     if row.late_by is not None and row.waits is not None:
         yield f"late by {_signed(row.late_by)}, waits {format_seconds(row.waits)}"
     if row.operation:
-        yield f"in {row.operation}"
+        yield f"in {row.operation}" + f", {row.code}" * bool(row.code)
 
 
 def _signed(seconds: float) -> str:

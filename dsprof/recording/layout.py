@@ -58,6 +58,12 @@ class Unit(IntEnum):
 BETWEEN_CALLS: Final = " < "
 CALLS: Final = 8  # at most
 
+#: The name of METRIC rows that tell where training stands still: no sign that it goes on.
+STANDING: Final = "standing"
+#: Nanoseconds by which such a row may seem to begin before the phase or collective that it is in:
+#: between two readings of the clocks, both are only as exact as these.
+STANDING_EARLY: Final = 10_000_000
+
 #: Flags of a collective.
 ASYNC: Final = 1  # issued first and waited for later
 THINNED: Final = 2  # sums the calls of one kind in a step
@@ -72,6 +78,7 @@ COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
 VALUE: Final = struct.Struct("<BBBxIiIqd32x")  # METRIC, MEMORY, GPU, PROBLEM, CONFIG
 TEXT: Final = struct.Struct("<BBBxIIHH48s")
+STAND: Final = struct.Struct("<BBBxIiIqd3Q8x")  # such a METRIC row with a copy of the cell
 CLOCK: Final = struct.Struct("<B15xqqq24x")
 MARK: Final = struct.Struct("<B15xq40x")  # END: time; KEPT: number of the part
 

@@ -20,7 +20,8 @@ from dsprof.recording.alive import is_gone, is_stopped, is_writing, shares_clock
 from dsprof.recording.launches import end_of, killed_at
 from dsprof.recording.layout import JSON, LATE, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.pace import Pace
-from dsprof.recording.stream import Portion, Stream
+from dsprof.recording.standing import LastStand
+from dsprof.recording.stream import Cell, Portion, Stream, in_flight, outermost_phase
 from dsprof.recording.table import Array, Names, Origin, events_of
 from dsprof.recording.wall_clock import Clock
 from dsprof.schema import SCHEMA
@@ -54,6 +55,7 @@ class Recording:
         self.names = Names()
         self.clock = Clock(*_anchor(self.header))
         self._pace = Pace(_anchor(self.header)[0])
+        self._stand = LastStand()
         self._origin = Origin(self.header)
         self._told = False
         self._looked: int | None = None  # ns of perf_counter; when its rows were last looked for
@@ -82,6 +84,7 @@ class Recording:
             self.names.define(portion.rows, portion.kinds)
             self.clock.define(portion.rows, portion.kinds)
             self._pace.see(portion.rows, portion.kinds)
+            self._stand.see(portion.rows, portion.kinds, self.names)
             self.ended |= portion.rows[-ROW] == RowKind.END
             yield portion
 
@@ -112,7 +115,7 @@ class Recording:
         """The operation in progress, or in which it died: `name` (path), `seq`, `at` (ns since
         1970, or None).
         """
-        name, seq, at = self._stream.in_flight()
+        name, seq, at = in_flight(self._cell())
         if not name:
             return None
         since = int(self.clock.utc(np.array([at], np.int64))[0]) if at else None
@@ -123,7 +126,7 @@ class Recording:
         (whether it is), `at` (ns since 1970; when it began, or ended). None where the cell holds
         none, as in recordings of older versions.
         """
-        name, at, over = self._stream.phase()
+        name, at, over = outermost_phase(self._cell())
         path = self.names.path.get(name)
         if path is None or self.ended:
             return None
@@ -136,9 +139,15 @@ class Recording:
         """Seconds by which the newest row is younger than the newest one of training: meanwhile the
         process has only sampled the GPUs of its node.
         """
-        _, _, called = self._stream.in_flight()
-        _, since, _ = self._stream.phase()
+        cell = self._cell()
+        _, _, called = in_flight(cell)
+        _, since, _ = outermost_phase(cell)
         return self._pace.behind(max(called, since))
+
+    def _cell(self) -> Cell:
+        """That in the file, unless it was never written; all zeros if there is none."""
+        cell, last = self._stream.cell(), self._stand.cell
+        return cell if any(cell) or self.ended or last is None else last
 
     def close(self) -> None:
         self._stream.close()

@@ -58,6 +58,26 @@ class Portion:
         return self.rows[::ROW]
 
 
+Cell = tuple[int, int, int]  #: the three words of an in-flight cell
+
+
+def in_flight(cell: Cell) -> tuple[int, int, int]:
+    """The operation in a cell: name id, sequence number, and start (ns of perf_counter, 0 if
+    unknown).
+    """
+    word, at, _ = cell
+    return word & _NAME, word >> NAME_BITS, at if at < LATE else 0
+
+
+def outermost_phase(cell: Cell) -> tuple[int, int, bool]:
+    """The outermost phase in a cell: name id, when it began or ended (ns of perf_counter, up to
+    2 ms later than this), and whether it is over.
+    """
+    word = cell[PHASE]
+    since = word & SINCE
+    return word & _NAME if since < LATE else 0, since, bool(word & OVER)
+
+
 class Stream:
     """Follows the files of one process; each `read` returns what is new.
 
@@ -130,22 +150,8 @@ class Stream:
             self._offset += len(rows)
             yield rows
 
-    def in_flight(self) -> tuple[int, int, int]:
-        """The in-flight cell: name id, sequence number, and start (ns of perf_counter, 0 if
-        unknown).
-        """
-        word, at, _ = self._cell()
-        return word & _NAME, word >> NAME_BITS, at if at < LATE else 0
-
-    def phase(self) -> tuple[int, int, bool]:
-        """The outermost phase in the cell: name id, when it began or ended (ns of perf_counter,
-        up to 2 ms later than this), and whether it is over.
-        """
-        word = self._cell()[PHASE]
-        since = word & SINCE
-        return word & _NAME if since < LATE else 0, since, bool(word & OVER)
-
-    def _cell(self) -> tuple[int, int, int]:
+    def cell(self) -> Cell:
+        """The in-flight cell of the last part."""
         if self._fd < 0:
             return 0, 0, 0
         one, two, three = _CELL.unpack(os.pread(self._fd, _CELL.size, CELL))

@@ -28,6 +28,8 @@ from dsprof.recording.layout import (
     PHASE,
     PIECE,
     SPAN,
+    STAND,
+    STANDING,
     STEP,
     TEXT,
     UNKNOWN,
@@ -42,7 +44,7 @@ _MOST_SAID: Final = 10 * PIECE  # bytes: its rows, its name's and END must fit i
 
 _SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
 _METRIC, _MEMORY, _GPU = int(RowKind.METRIC), int(RowKind.MEMORY), int(RowKind.GPU)
-_BYTES: Final = int(Unit.BYTES)
+_BYTES, _SECONDS = int(Unit.BYTES), int(Unit.SECONDS)
 
 
 class Writer:
@@ -297,6 +299,22 @@ class Writer:
         cell[1] = at_ns
         cell[0] = seq << NAME_BITS | name  # one aligned store: both belong to one call
 
+    def stand(self, since_ns: int, seconds: float, stack: str) -> None:
+        """Record where training stands still: the calls that it was seen in for so long, and the
+        in-flight cell. May be called from any thread.
+
+        Its time is when that began, because a later row would be a sign that training goes on.
+        """
+        name, text = self.name(STANDING), self.name(stack)
+        self._marks.append(
+            STAND.pack(_METRIC, _SECONDS, 0, name, -1, text, since_ns, seconds, *self.ring.cell)
+        )
+        self.mark_clock()
+
+    def mark_clock(self) -> None:
+        """Record both clocks, as they are now."""
+        self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+
     def flush(self) -> None:
         """Write all waiting rows to the file, all or none.
 
@@ -335,7 +353,7 @@ class Writer:
         self.flushed_ns = now = time.perf_counter_ns()
         if now - self._clock_ns > CLOCK_EVERY and not self._is_to_close:  # which reads them, too
             self._clock_ns = now
-            self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+            self.mark_clock()
         # Names are taken last and written first, so that they precede every row that uses them.
         marks, steps, values, collectives, spans, samples, texts = _taken(
             self._marks, self.steps, self.values, self.collectives, self.spans, self._samples,
@@ -371,7 +389,7 @@ class Writer:
         try:
             self.in_flight(0)
             self.ring.cell[PHASE] = 0
-            self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+            self.mark_clock()
             self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
             self._flush()
         finally:

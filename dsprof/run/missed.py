@@ -15,6 +15,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.launches import AT_ONCE, FAULTS
+from dsprof.recording.layout import STANDING
 from dsprof.run.exits import (
     Process,
     end_of,
@@ -323,10 +324,12 @@ def _way(process: Process, events: pd.DataFrame, end: int, least: float) -> Way:
     """How it went, told by how long the others still went on: until `end`, ns since 1970. It hung
     if that is `least` seconds.
 
-    What its thread says of the node's GPUs it also says where training stands still.
+    What its other threads tell, of the node's GPUs and of where training stands, they also tell
+    while it stands still.
     """
     rows = rows_of(events, process)
-    last = rows["at"][rows["kind"] != Kind.GPU].max()
+    beside = (rows["kind"] == Kind.GPU) | rows["name"].eq(STANDING).fillna(value=False)
+    last = rows["at"][~beside].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
     return "absent" if waited >= least else "gone"
 

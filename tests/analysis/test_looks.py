@@ -55,7 +55,7 @@ def test_the_script_that_calls_all_that_runs_says_nothing() -> None:
 
 
 def test_a_script_that_runs_by_itself_is_named_by_its_line() -> None:
-    assert named((30, MAIN)) == ("<module> (train.py:99)", 30, 30)
+    assert named((30, MAIN)) == ("train.py:99", 30, 30)
 
 
 def test_a_function_of_a_library_is_told_with_the_job_s_own_that_calls_it() -> None:

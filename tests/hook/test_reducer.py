@@ -10,8 +10,9 @@ import pytest
 
 from dsprof.hook.attach import attach
 from dsprof.hook.spans import COMMUNICATION
+from dsprof.recording.layout import STANDING
 from tests.hook.jobs_of import launch
-from tests.hook.rows import folder, in_flight, last_phase
+from tests.hook.rows import folder, in_flight, last_phase, read
 
 JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
@@ -91,22 +92,31 @@ def test_what_ddp_waits_for_that_python_has_let_go_of_is_a_wait_of_the_rank_that
 
 
 @pytest.mark.parametrize(
-    ("kind", "waits", "operation", "phases"),
+    ("kind", "waits", "operation", "phases", "library"),
     [
-        ("gradients", 0, "all_reduce", ("backward", "behind data")),
-        ("buffers", 1, "broadcast", ("behind data", "forward")),
-        ("data", 0, "all_reduce", ("backward", "data")),
-        ("first", 0, "all_reduce", ("backward", "forward")),
+        ("gradients", 0, "all_reduce", ("backward", "behind data"), "torch/autograd/"),
+        ("buffers", 1, "broadcast", ("behind data", "forward"), "torch/nn/parallel/"),
+        ("data", 0, "all_reduce", ("backward", "data"), "torch/autograd/"),
+        ("first", 0, "all_reduce", ("backward", "forward"), "torch/autograd/"),
     ],
 )
 def test_a_rank_that_ends_while_ddp_waits_was_in_that_collective_and_the_other_in_none(
-    tmp_path: Path, kind: str, waits: int, operation: str, phases: tuple[str, str]
+    tmp_path: Path,
+    kind: str,
+    waits: int,
+    operation: str,
+    phases: tuple[str, str],
+    library: str,
 ) -> None:
-    """Both were ended by SIGKILL, and in this phase, or behind it."""
+    """Both were ended by SIGKILL, and in this phase, or behind it. What they stood in is told."""
     assert not launch("standing", (2, tmp_path, kind), needs="torch")
     files = sorted((tmp_path / "run").glob("*.dsprof"))
     assert [in_flight(file)[0] for file in files] == [operation, ""][:: 1 if waits == 0 else -1]
     assert tuple(last_phase(file) for file in files) == phases
+    stood = [[row.text for row in read(file).metrics if row.name == STANDING][-1] for file in files]
+    assert stood[1 - waits].startswith("stand_still (./tests/hook/jobs/standing.py:")
+    assert library in stood[waits]
+    assert " < main (./tests/hook/jobs/standing.py:" in stood[waits]
 
 
 @pytest.mark.parametrize("kind", BY_HAND)

@@ -104,7 +104,7 @@ def test_names_hold_nothing_that_would_part_a_stack(monkeypatch: pytest.MonkeyPa
     odd = here.__code__.replace(co_name="a < b", co_filename="/home/a < b/c.py")
     if hasattr(odd, "co_qualname"):
         odd = odd.replace(co_qualname="a < b")
-    monkeypatch.setattr(stacks, "_frames_of", lambda _: [(odd, 3, 2)])
+    monkeypatch.setattr(stacks, "_frames_of", lambda *_: [(odd, 3, 2)])
     (call,) = Stacks().innermost(0, inside=False, exact=True)
     assert BETWEEN_CALLS not in str(call)
     assert str(call) == "a_<_b (/home/a_b/c.py:3)"

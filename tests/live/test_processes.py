@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dsprof.live.processes import deaths, look_at, process_of
-from dsprof.recording import Recording, launches
+from dsprof.recording import Recording, Unit, launches
 from dsprof.recording.alive import pid_namespace
+from dsprof.recording.layout import SINCE, STANDING
 from tests.live.jobs import Job
 
 
@@ -122,3 +123,29 @@ def test_a_death_is_told_of_whom_a_header_gives_a_rank_that_is_none(tmp_path: Pa
     launches.killed(path, int(now * 1e9), signal.SIGTERM)
     look_at([process], now + 100)
     assert deaths([process])["rank"].to_pylist() == [None]
+
+
+def test_a_process_that_stands_still_is_silent_and_the_line_is_told_that_it_stands_in(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, 1)
+    job.run(1)
+    writer, now = job.writers[0], time.perf_counter_ns()
+    writer.ring.cell[2] = writer.name("data", 0, "data") | now & SINCE
+    writer.flush()
+    process = process_of(Recording(next(tmp_path.glob("*.dsprof"))))
+    process.took(process.recording.follow())
+    process.read_up()
+    grown = process.grown
+    stack = writer.name("read (lib/io.py) < load (./data.py:7)")
+    writer.metric(writer.name(STANDING), 10.0, unit=int(Unit.SECONDS), at_ns=now, text=stack)
+    writer.flush()
+    process.took(process.recording.follow())
+    process.look(time.time() + 600)
+    assert (process.grown, process.state) == (grown, "silent")
+    assert process.where == "data, load (data.py:7)"
+    writer.ring.cell[2] = writer.name("forward", 0, "compute") | (now + 10**9) & SINCE
+    writer.flush()
+    process.took(process.recording.follow())
+    process.look(time.time() + 600)
+    assert process.where == "forward"

@@ -503,6 +503,20 @@ def inside(phase: str, class_: str = "other", *, over: bool = False) -> dict[str
     return {"phase": {"name": phase, "class": class_, "over": over, "at": at}}
 
 
+def standing(rank: int, stack: str, since: float = 10.5) -> dict[str, Any]:
+    """What was seen of a rank's stack for 20 s."""
+    return {
+        "kind": "metric", "name": "standing", "raw": "standing", "seconds": 20.0, "text": stack,
+        "at": START + pd.Timedelta(seconds=since), "rank": rank, "segment": 0, "engine": 0,
+        "line": 11, "record": 11, "source": f"rank-{rank}",
+    }  # fmt: skip
+
+
+def test_what_was_seen_of_a_stack_is_no_sign_that_a_process_goes_on() -> None:
+    run = run_of(ended(0, seconds=40.0), process(1), rows=[standing(1, "f (./a.py:1)", 39.9)])
+    assert problems(run) == [("absent", 1, 10)]
+
+
 def test_where_all_are_surely_gone_in_the_middle_of_something_the_launch_is_over() -> None:
     """As after SIGKILL, which nobody saw. A process that ends with `os._exit` is in no phase."""
     middle = inside("data", "data")

@@ -6,11 +6,12 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.standing import Standing
 from dsprof.events import Class
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.last_seen import last_seen
-from dsprof.findings.failures.stood import Stood, said_of_all, stood
-from dsprof.findings.finding import Advice
+from dsprof.findings.failures.stood import Stood, proofs, said_of_all, stood
+from dsprof.findings.finding import Advice, Evidence
 from dsprof.run.missed import LONG
 from dsprof.run.problems import has_timed_out
 from dsprof.units import format_ranks, format_seconds
@@ -53,11 +54,12 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
         return f": {format_ranks(ranks)} did not arrive"
     if one.stopped:
         return f": rank {one.rank} is stopped (SIGSTOP, or a debugger)"
+    code = f", in {one.standing.line}" if one.standing else ""
     if one.over:
-        return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}"
+        return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}{code}"
     if one.seconds is None:
-        return f": rank {one.rank} did not come out of {one.phase}"
-    return f": rank {one.rank} {_VERB[one.is_there]} in {one.phase}{one.lasted}"
+        return f": rank {one.rank} did not come out of {one.phase}{code}"
+    return f": rank {one.rank} {_VERB[one.is_there]} in {one.phase}{one.lasted}{code}"
 
 
 def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
@@ -72,7 +74,22 @@ def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
         return f"{_SILENT}{last_seen(facts, absent)} {_STACK}"
     others = said_of_all(other for other in every if other.call)
     may_work = "" if is_sure(facts, absent) else _MAY_WORK
-    return f"{_where(one)}{may_work} {_sentence(others) if others else _WAITED[:-1] + '.'}"
+    waited = _sentence(others) if others else f"{_WAITED[:-1]}."
+    return f"{_where(one)}{_said_of_code(one)}{may_work} {waited}"
+
+
+def _said_of_code(one: Stood) -> str:
+    """Behind a blank: which code its stack showed there."""
+    if one.standing is None:
+        return ""
+    lasted = format_seconds(one.standing.seconds)
+    return f" Its stack, whenever it was seen in {lasted}, had {one.standing.told}."
+
+
+def stacks_of(facts: Facts, absent: pd.DataFrame) -> tuple[Evidence, ...]:
+    """Of those that did not arrive, and of those that waited for them."""
+    every = stood(facts, int(absent["segment"].iloc[0])) if len(absent) else []
+    return proofs(sorted(every, key=lambda one: one.source not in set(absent["source"])))
 
 
 def waited_themselves(facts: Facts, absent: pd.DataFrame) -> str:
@@ -107,12 +124,19 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
     one = _stood_alone(facts, absent)
     if one is None:
         return (OF_STACKS,)
-    look = (look_at_rank(one),)
-    if one.over:
+    look: tuple[Advice, ...] = (look_at_rank(one),)
+    if one.standing and not one.stopped:
+        look = (_of_code(one, one.standing), *look * one.is_there)
+    if one.over or one.stopped:
         return look
     if one.class_ == Class.DATA:
         return (*look, OF_LOADER)
     return (*look, _OF_STORAGE) if one.class_ == Class.CHECKPOINT else look
+
+
+def _of_code(one: Stood, standing: Standing) -> Advice:
+    why = f"rank {one.rank} was in it whenever its stack was seen"
+    return Advice(standing.line, "", "let it end, or fail, in time", why)
 
 
 def is_outside(facts: Facts, absent: pd.DataFrame) -> bool:

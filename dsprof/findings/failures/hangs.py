@@ -18,6 +18,7 @@ from dsprof.findings.failures.absent import (
     is_outside,
     is_sure,
     said_of_absent,
+    stacks_of,
     waited_themselves,
     who_and_where,
 )
@@ -140,7 +141,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     elif _MISSED.match(str(row["text"])):
         found = _missed(rows[rows["text"].astype("str").str.match(_MISSED)])
     elif waited := waited_themselves(facts, rows[rows["kind"] == "absent"]):
-        found = _left_waiting(row, rows, waited)
+        found = _left_waiting(facts, row, rows, waited)
     else:
         found = _timed_out(facts, row, rows)
     stacks = said_of_stacks(facts, int(row["segment"]))
@@ -149,7 +150,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     return [less_sure(found, "low", why_untold(launches)) if launches else found]
 
 
-def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Finding:
+def _left_waiting(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Finding:
     """Recordings of others end, and so these did not wait for a rank that hung elsewhere."""
     return Finding(
         rule="hang",
@@ -158,7 +159,7 @@ def _left_waiting(row: pd.Series[Any], rows: pd.DataFrame, waited: str) -> Findi
         summary="The other recorded ranks ended meanwhile: they left early, or had waited in "
         "another collective. Medium confidence: recordings do not say which.",
         steps=step_span(row),
-        evidence=_lines(rows),
+        evidence=_lines(rows) + stacks_of(facts, rows[rows["kind"] == "absent"]),
         advice=(ALIKE, OF_STACKS),
         confidence="medium",
     )
@@ -217,7 +218,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         else said_of_absent(facts, absent),
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
-        evidence=_lines(rows) + proof,
+        evidence=_lines(rows) + proof + stacks_of(facts, absent),
         advice=(*(nccl_debug(facts, _PATHS) or _of_links(facts)), _OF_PREPARING)
         if first
         else (

@@ -12,7 +12,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.absent import OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
-from dsprof.findings.failures.stood import Stood, said_of_all, stood
+from dsprof.findings.failures.stood import Stood, proofs, said_of_all, stood
 from dsprof.findings.failures.timeouts import OutOfStep
 from dsprof.findings.finding import Advice, Finding
 from dsprof.quotes import quoted
@@ -24,6 +24,7 @@ _RUNNING: Final = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
     r"(?:, TensorShape=\[([\d, ]{1,60})\])?"
 )
+_FEW: Final = 3  #: places that a title has room for
 ALIKE: Final = Advice(
     "branches that depend on data or rank",
     "",
@@ -46,18 +47,30 @@ def mismatch(facts: Facts, row: pd.Series[Any]) -> Finding:
 def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
     launch = stood(facts, whole(row["segment"]) or 0)
     every = said_of_all(launch)
+    look = () if all(one.standing for one in launch) else (OF_STACKS,)
     return Finding(
         rule="hang",
         severity=Severity.CRITICAL,
-        title=f"Training hung{when(row)}: ranks waited in different collectives",
+        title=f"Training hung{when(row)}: ranks waited in different collectives{_codes(launch)}",
         summary=f"{every[0].upper()}{every[1:]}. Every rank waited, so that none is missing. One "
         "rank skipped a collective, or called an extra one, as where ranks have unequally many "
         "batches. Medium confidence: calls of different groups may also wait for a broken link.",
         steps=step_span(row),
-        evidence=(row_evidence(row, quoted(row["text"], 200)),),
-        advice=(OF_STACKS, *((SAVES,) if _saves_alone(launch) else ()), ALIKE),
+        evidence=(row_evidence(row, quoted(row["text"], 200)), *proofs(launch)),
+        advice=(*look, *((SAVES,) if _saves_alone(launch) else ()), ALIKE),
         confidence="medium",
     )
+
+
+def _codes(launch: list[Stood]) -> str:
+    """Behind a title: `: rank 0 in evaluate (train.py:40), rank 1 in log (train.py:43)`."""
+    lines: dict[str, list[int]] = {}
+    for one in launch:
+        if one.standing is None or one.rank is None:
+            return ""
+        lines.setdefault(one.standing.line, []).append(one.rank)
+    said = [f"{format_ranks(ranks)} in {line}" for line, ranks in lines.items()]
+    return f": {', '.join(said)}" if 1 < len(said) <= _FEW else ""
 
 
 def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: tuple[Advice, ...]) -> Finding:

@@ -14,7 +14,7 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.failures.absent import look_at_rank
 from dsprof.findings.failures.ends import first_failure
-from dsprof.findings.failures.stood import said_of_all, stood
+from dsprof.findings.failures.stood import proofs, said_of_all, stood
 from dsprof.findings.finding import Advice, Finding
 from dsprof.recording.alive import is_silent
 from dsprof.run.exits import as_seen, by_one_clock, have_one_clock
@@ -100,7 +100,10 @@ def standing_still(facts: Facts) -> list[Finding]:
             summary=" ".join([*_ended(launch), _judged(launch, late, ranks)]),
             ranks=ranks if len(late) < len(launch) else (),
             steps=(int(still.last["step"]),) * 2,
-            evidence=(row_evidence(still.last, f"step {int(still.last['step']):,} ended"),),
+            evidence=(
+                row_evidence(still.last, f"step {int(still.last['step']):,} ended"),
+                *proofs(every),
+            ),
             advice=(*(look_at_rank(one) for one in looked_at[:_LOOKS]), _LOOK),
             confidence="medium",
         )

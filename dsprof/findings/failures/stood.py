@@ -12,7 +12,10 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dsprof.analysis.standing import Standing, standing
+from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Evidence
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run.missed import WAITED
 from dsprof.units import format_ranks, format_seconds
@@ -38,6 +41,7 @@ class Stood:
         sign: what that last is, as `the others ended`.
         is_there: it is seen to be there now.
         stopped: it stands still by a signal, or in a debugger.
+        standing: the code that its stack showed there; None if nobody looked, or could.
     """
 
     source: str
@@ -56,6 +60,7 @@ class Stood:
     sign: str
     is_there: bool
     stopped: bool
+    standing: Standing | None
 
     @property
     def since(self) -> int:
@@ -78,6 +83,13 @@ class Stood:
             return f"waited in {self.call}{inside}"
         return f"was between phases, after {self.phase}," if self.over else f"was in {self.phase}"
 
+    @property
+    def code(self) -> str:
+        """Behind its place and how long it was there; what it called is known of a collective."""
+        if self.standing is None:
+            return ""
+        return f", called by {self.standing.line}" if self.call else f", in {self.standing.told}"
+
 
 def stood(facts: Facts, segment: int) -> list[Stood]:
     """Where the processes of a launch stood that did not end their recordings, as far as these
@@ -88,7 +100,9 @@ def stood(facts: Facts, segment: int) -> list[Stood]:
     ]
     known = facts.run.meta
     sign = max((one for process in launch for one in _signs(process, known)), default=(0, ""))
-    found = [_stood(one, sign, late_of(known, one)) for one in launch if not one.get("ended")]
+    told = facts.run.told
+    left = [one for one in launch if not one.get("ended")]
+    found = [_stood(one, sign, late_of(known, one), told) for one in left]
     return [one for one in found if one.phase or one.call]
 
 
@@ -108,7 +122,10 @@ def said_of_dead(facts: Facts, row: pd.Series[Any]) -> str:
     if pd.isna(row["rank"]) or (one and one.seconds is not None and one.seconds > WAITED):
         every = said_of_all(stood(facts, int(row["segment"])))
         return f" Before that, {every}." if every else ""
-    return f" Before that, it {one.place}{one.lasted}.".replace(",.", ".") if one else ""
+    if one is None:
+        return ""
+    place = f"{one.place}{one.lasted}" if one.lasted else one.place.rstrip(",")
+    return f" Before that, it {place}{one.code}."
 
 
 def said_of_all(every: Iterable[Stood]) -> str:
@@ -131,11 +148,24 @@ def _said(place: str, ones: list[Stood]) -> str:
     verb = "were" if verb == "was" and len(ranks) > 1 else verb
     longest = min(ones, key=lambda one: (not one.since, one.since))  # 0 is unknown
     where = f"{who} {verb} {rest}"
+    codes = {one.code for one in ones}
+    code = codes.pop() if len(codes) == 1 else ""
     if not longest.lasted:
-        return where.rstrip(",")
-    if len(ones) > 1:
-        return f"{where.rstrip(',')}, one of them{longest.lasted}"
-    return where + longest.lasted
+        where = where.rstrip(",")
+    elif len(ones) > 1:
+        where = f"{where.rstrip(',')}, one of them"
+    return f"{where}{longest.lasted}{code}"
+
+
+def proofs(every: Iterable[Stood]) -> tuple[Evidence, ...]:
+    """The stacks that some processes stood in, of those in one place one."""
+    found = {one.code: one.standing for one in every if one.standing is not None}
+    return tuple(
+        row_evidence(
+            one.row, f"its stack, seen for {format_seconds(one.seconds)}: {one.row['text']}"
+        )
+        for one in list(found.values())[:_PLACES]
+    )
 
 
 def late_of(meta: Mapping[str, Any], process: Mapping[str, Any]) -> int:
@@ -144,12 +174,15 @@ def late_of(meta: Mapping[str, Any], process: Mapping[str, Any]) -> int:
     return round(float(clocks.get(str(process.get("host")), {}).get("ahead", 0.0)) / _NS)
 
 
-def _stood(process: Mapping[str, Any], sign: tuple[int, str], late: int) -> Stood:
+def _stood(
+    process: Mapping[str, Any], sign: tuple[int, str], late: int, told: pd.DataFrame
+) -> Stood:
     flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
     call_at, phase_at = (max(0, int(one.get("at") or 0) - late) for one in (flight, phase))
     since, until = call_at if flight else phase_at, max(0, _until(process) - late)
+    source = str(process.get("source"))
     return Stood(
-        source=str(process.get("source")),
+        source=source,
         rank=process.get("rank"),
         host=str(process.get("host") or ""),
         pid=process.get("pid"),
@@ -165,6 +198,7 @@ def _stood(process: Mapping[str, Any], sign: tuple[int, str], late: int) -> Stoo
         sign=sign[1],
         is_there=bool(process.get("alive_at")),
         stopped=bool(process.get("stopped")),
+        standing=standing(told, source, since + late if since else 0),
     )
 
 

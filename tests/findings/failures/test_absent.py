@@ -10,7 +10,7 @@ from dsprof.findings import Finding
 from dsprof.recording.launches import Gone
 from dsprof.run import from_events
 from tests.findings.plants import alone
-from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
+from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
 
 
 def hang(**stuck: Any) -> Finding:
@@ -137,3 +137,38 @@ def test_a_save_that_does_not_end_sends_to_its_file_system(phase: str) -> None:
     stuck = process(1, **inside(phase, "checkpoint"))
     found = alone(run_of(ended(0, seconds=1000.0), stuck), "hang")
     assert found.advice[-1].setting == "file system of the checkpoint"
+
+
+def seen(stack: str, **stuck: Any) -> Finding:
+    waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
+    other = killed(0, 40.0, 15, None, **waits, **inside("backward", "compute"))
+    rows = [standing(1, stack), standing(0, "wait (torch/a.py) < main (./train.py:9)", 20.5)]
+    return alone(run_of(other, process(1, **stuck), rows=rows), "hang")
+
+
+def test_the_code_that_a_rank_stood_in_is_told_in_place_of_how_to_find_it() -> None:
+    gone: dict[str, Any] = {"killed": Gone(LATER, 15), "over_at": LATER}
+    found = seen("read (lib/io.py) < load (./data.py:7)", **gone, **inside("data", "data"))
+    assert found.title.endswith(": rank 1 was in data for 29.9 s, in load (data.py:7)")
+    assert found.summary == (
+        "Rank 1 was in data for 29.9 s, until it was ended. Its stack, whenever it was seen in "
+        "20.0 s, had read (lib/io.py), called by load (data.py:7). Rank 0 waited in all_reduce, "
+        "inside backward, for 20.0 s, called by main (train.py:9)."
+    )
+    assert [advice.setting for advice in found.advice] == [
+        "load (data.py:7)", "DataLoader(timeout=...)",
+    ]  # fmt: skip
+    assert [one.source for one in found.evidence[1:]] == ["rank-1", "rank-0"]
+
+
+def test_of_a_rank_that_is_still_there_more_can_be_found() -> None:
+    found = seen("load (./data.py:7)", alive_at=LATER, **inside("forward"))
+    assert "has been in forward for 29.9 s, in load (data.py:7)" in found.title
+    assert [advice.setting for advice in found.advice[:2]] == [
+        "load (data.py:7)", "py-spy dump --pid 101",
+    ]  # fmt: skip
+
+
+def test_a_rank_that_is_stopped_is_to_go_on_whatever_code_it_stands_in() -> None:
+    stopped = seen("load (./data.py:7)", alive_at=LATER, stopped=True, **inside("data", "data"))
+    assert [advice.setting for advice in stopped.advice] == ["kill -CONT 101"]

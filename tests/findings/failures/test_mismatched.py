@@ -6,7 +6,7 @@ import pytest
 
 from tests.findings.plants import alone
 from tests.loaded import run_of_text
-from tests.run.test_unclosed import LATER, inside, process, run_of
+from tests.run.test_unclosed import LATER, inside, process, run_of, standing
 
 
 def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
@@ -24,6 +24,26 @@ def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
     assert [advice.setting for advice in found.advice] == [
         "py-spy dump --pid", "branches that depend on data or rank",
     ]  # fmt: skip
+
+
+def test_the_lines_that_called_different_collectives_are_told() -> None:
+    waits = [
+        process(rank, alive_at=LATER, in_flight={"name": call, "seq": 7, "at": LATER - 28 * 10**9})
+        for rank, call in enumerate(("all_reduce", "barrier"))
+    ]
+    lines = ("evaluate (./train.py:40)", "log (./train.py:43)")
+    rows = [standing(rank, f"wait (torch/a.py) < {line}", 12.5) for rank, line in enumerate(lines)]
+    found = alone(run_of(*waits, rows=rows), "hang")
+    assert found.title.endswith(
+        ": ranks waited in different collectives: rank 0 in evaluate (train.py:40), rank 1 in log "
+        "(train.py:43)"
+    )
+    assert "for 28.0 s, called by evaluate (train.py:40); rank 1" in found.summary
+    assert [advice.setting for advice in found.advice] == ["branches that depend on data or rank"]
+    assert len(found.evidence) == 3
+    one = alone(run_of(*waits, rows=rows[:1]), "hang")
+    assert one.title.endswith(": ranks waited in different collectives")
+    assert one.advice[0].setting == "py-spy dump --pid"
 
 
 def test_a_rank_that_waits_in_a_save_of_its_own_sends_to_where_it_is_called() -> None:

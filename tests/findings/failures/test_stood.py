@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.failures.stood import said_of_all, stood
+from dsprof.findings.failures.stood import proofs, said_of_all, stood
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run import from_events
 from tests.findings.plants import alone
-from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of
+from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
 
 
 def said(*processes: dict[str, Any]) -> str:
@@ -156,3 +156,44 @@ def test_of_an_error_that_a_process_tells_it_is_not_said_where_others_stood() ->
 
 def test_processes_of_older_recordings_stood_nobody_knows_where() -> None:
     assert stood(Facts(run_of(process(0), process(1))), 0) == []
+
+
+LOAD = "read (lib/io.py) < load (./data.py:7) < main (./train.py:30)"
+WAIT = "wait (torch/work.py) < log (./train.py:44)"
+
+
+def test_the_code_that_ranks_stood_in_is_told_where_their_stacks_were_seen() -> None:
+    """Of a collective, where it was called."""
+    waits: dict[str, Any] = {
+        "in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 29 * 10**9}
+    }
+    data, backward = (inside(name, name) for name in ("data", "backward"))
+    run = run_of(
+        killed(0, 40.0, 15, **data), killed(1, 40.0, 15, **waits, **backward),
+        killed(2, 40.0, 15, **data), rows=[standing(0, LOAD), standing(1, WAIT, 11.0)],
+    )  # fmt: skip
+    every = stood(Facts(run), 0)
+    assert said_of_all(every[:2]) == (
+        "rank 0 was in data for 29.9 s, in read (lib/io.py), called by load (data.py:7); rank 1 "
+        "waited in all_reduce, inside backward, for 29.0 s, called by log (train.py:44)"
+    )
+    assert said_of_all(every[::2]) == "ranks 0 and 2 were in data, one of them for 29.9 s"
+    assert [(one.source, one.line, one.text) for one in proofs(every)] == [
+        ("rank-0", 11, f"its stack, seen for 20.0 s: {LOAD}"),
+        ("rank-1", 11, f"its stack, seen for 20.0 s: {WAIT}"),
+    ]
+
+
+def test_of_one_that_died_the_code_it_had_stood_in_is_told() -> None:
+    dead = killed(1, 15.0, 9, **inside("step", over=True))
+    run = run_of(killed(0, 40.0, 15), dead, rows=[standing(1, LOAD)])
+    assert alone(run, "rank-died").summary.endswith(
+        "Before that, it was between phases, after step, for 4.90 s, in read (lib/io.py), called "
+        "by load (data.py:7)."
+    )
+
+
+def test_where_it_stood_by_the_clock_of_its_host_is_told_by_that_clock() -> None:
+    run = run_of(process(0), process(1, host="w1", **inside("data")), rows=[standing(1, LOAD)])
+    run = from_events(run.events, meta=run.meta | {"clocks": {"w1": {"ahead": 10.0}}})
+    assert stood(Facts(run), 0)[0].standing is not None

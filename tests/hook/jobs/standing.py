@@ -3,6 +3,8 @@
 argv[2] says for what the other one waits: "gradients" or "buffers", of which rank 0 is the source.
 With "data" it waits for the gradients of a rank whose loader does not come with the next batch,
 with "first" for those of a rank that never comes out of its first forward.
+
+A tenth of a second counts as a long time here, and a thread looks all the while.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import dsprof.hook
+import dsprof.hook.standing
 from tests.hook.jobs import job
 
 STEPS, AT = 5, 3
@@ -41,6 +44,8 @@ class Batches(IterableDataset[torch.Tensor]):  # type: ignore[misc]
 
 def main() -> None:
     kind = sys.argv[2]
+    os.environ["DSPROF_LOOKS"] = "0.005"
+    vars(dsprof.hook.standing).update(STILL=100_000_000, SOON=50_000_000)
     dist.init_process_group("gloo")
     dist.all_gather_object(processes, os.getpid())
     net = nn.Sequential(job.model(), nn.BatchNorm1d(1)) if kind == "buffers" else job.model()

@@ -1,0 +1,61 @@
+"""The code that a process stood in while neither its phase nor its collective changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dsprof.analysis.frames import Frame, frames_of, line_of
+from dsprof.recording.layout import STANDING, STANDING_EARLY
+from dsprof.run.table import of_kind, where
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Calls that were seen whenever the stack was, the innermost first.
+
+    Attributes:
+        row: the event that tells them, and for how long at least the process stood there.
+    """
+
+    frames: tuple[Frame, ...]
+    row: pd.Series[Any]
+
+    @property
+    def seconds(self) -> float:
+        return float(self.row["seconds"])
+
+    @property
+    def own(self) -> Frame | None:
+        """The innermost call of the job's own code."""
+        return next((one for one in self.frames if one.is_own), None)
+
+    @property
+    def told(self) -> str:
+        """The innermost call, and which of the job's own made it."""
+        inner, own = self.frames[0], self.own
+        return inner.told if own in {None, inner} else f"{inner.told}, called by {own.told}"
+
+    @property
+    def line(self) -> str:
+        return line_of(self.frames)
+
+
+def standing(told: pd.DataFrame, source: str, since: int) -> Standing | None:
+    """What a process was seen in last, if that was where it stood in the end.
+
+    Args:
+        told: `Run.told`.
+        source: its recording.
+        since: when it came there, in ns since 1970 by its own clock.
+    """
+    rows = of_kind(told, "metric", STANDING)
+    rows = where(rows, (rows["source"] == source).fillna(value=False))
+    rows = rows[rows["at"] >= pd.Timestamp(since - STANDING_EARLY)]
+    if rows.empty or not since:
+        return None
+    row = rows.iloc[-1]
+    frames = frames_of(row["text"])
+    return Standing(frames, row) if frames and row["seconds"] > 0 else None

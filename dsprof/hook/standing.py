@@ -1,0 +1,84 @@
+"""In which calls the training thread is while neither its phase nor its collective changes for
+long, as where training hangs.
+
+The in-flight cell says in which phase and collective that is. Which code it is, and which line of
+the job made that call, only the stack shows; whoever ends the job ends that, too. So it is recorded
+while it lasts: the calls that the thread was in at each look, those that came and went left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Final
+
+from dsprof.hook.stacks import Call, Stacks, few
+from dsprof.recording import Writer
+from dsprof.recording.layout import BETWEEN_CALLS
+
+STILL: Final = 10_000_000_000  # ns; few phases and collectives of a step that goes on last so long
+SOON: Final = STILL // 2  # ns; from then on it is looked at
+LEAST: Final = 5  # looks that saw it, and more than half of all
+AT_ONCE: Final = 20  # rows that may be written at any time; one a minute is free besides
+MINUTE: Final = 60_000_000_000  # ns
+TEXTS: Final = 200  # different stacks; each part of a recording repeats them
+
+
+class Standing:
+    """Records them when that has lasted for 10 s, for 20, for 40 and so on."""
+
+    def __init__(self, writer: Writer, stacks: Stacks) -> None:
+        self._writer, self._stacks = writer, stacks
+        self._begun, self._rows = perf_counter_ns(), 0
+        self._texts: set[str] = set()
+        self._begin((), self._begun)
+
+    def _begin(self, cell: tuple[int, ...], at: int) -> None:
+        self._cell, self._since, self._due = cell, at, STILL
+        self._looks = self._seen = 0
+        self._common: Sequence[Call] = ()
+
+    def look(self, thread: int, *, sees: bool, exact: bool) -> None:
+        """One look, from another thread.
+
+        Args:
+            sees: the thread is where it stands, or runs Python (see `looks`); else nobody knows.
+            exact: the former.
+        """
+        now, cell = perf_counter_ns(), tuple(self._writer.ring.cell)
+        if cell != self._cell:
+            self._begin(cell, now)
+        lasted = now - self._since
+        if lasted < SOON:
+            return
+        self._looks += 1
+        if sees:
+            calls = self._stacks.every(thread, exact=exact)
+            self._common = _common(self._common, calls) if self._seen else calls
+            self._seen += 1
+        if lasted >= self._due and self._seen >= max(LEAST, self._looks / 2):
+            self._due = 2 * lasted
+            self._write(now)
+
+    def _write(self, now: int) -> None:
+        text = BETWEEN_CALLS.join(map(str, few(self._common)))
+        many = self._rows >= AT_ONCE + (now - self._begun) // MINUTE
+        if not text or many or (text not in self._texts and len(self._texts) == TEXTS):
+            return
+        self._rows += 1
+        self._texts.add(text)
+        self._writer.stand(self._since, (now - self._since) * 1e-9, text)
+        self._writer.flush()
+
+
+def _common(one: Sequence[Call], other: Sequence[Call]) -> list[Call]:
+    """The calls of both, the innermost first, until they part; of the last one before that the
+    line, too, only if it is the same."""
+    found = []
+    for mine, theirs in zip(reversed(one), reversed(other)):
+        if mine[:2] != theirs[:2]:
+            break
+        found.append(mine if mine.line == theirs.line else mine._replace(line=0))
+        if mine.line != theirs.line:
+            break
+    return found[::-1]

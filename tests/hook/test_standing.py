@@ -1,0 +1,164 @@
+"""What a thread stands in whose phase does not end, as a clock that is moved by hand has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from dsprof.hook import standing
+from dsprof.hook.stacks import Call, Stacks, few
+from dsprof.hook.standing import AT_ONCE, LEAST, STILL, TEXTS, Standing
+from dsprof.recording import Recording, Writer
+from dsprof.recording.layout import STANDING
+
+SECOND = 1_000_000_000
+LOAD, LOOP = Call("load", "./data.py", 3, is_own=True), Call("loop", "./train.py", 9, is_own=True)
+READ, OPEN = Call("read", "lib/io.py", 0, is_own=False), Call("open", "lib/io.py", 0, is_own=False)
+
+
+class Stands:
+    """Somebody looks at `calls` once a second."""
+
+    def __init__(self, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.writer, self.now, self.calls = writer, SECOND, [LOAD, LOOP]
+        monkeypatch.setattr(standing, "perf_counter_ns", lambda: self.now)
+        stacks = Stacks()
+        monkeypatch.setattr(stacks, "every", lambda *_, **__: self.calls)
+        self.standing = Standing(writer, stacks)
+        self.move()
+
+    def move(self) -> None:
+        """The thread begins another phase."""
+        self.writer.ring.cell[2] += 1 << 30
+
+    def look(self, seconds: int, *, sees: Callable[[int], bool] = lambda _: True) -> None:
+        for second in range(seconds):
+            self.standing.look(0, sees=sees(second), exact=True)
+            self.now += SECOND
+
+    def told(self) -> list[tuple[float, str]]:
+        self.writer.flush()
+        rows = Recording(self.writer.path).follow().to_pylist()
+        return [(row["seconds"], row["text"]) for row in rows if row["name"] == STANDING]
+
+
+@pytest.fixture
+def stands(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> Stands:
+    return Stands(writer, monkeypatch)
+
+
+def test_it_is_told_after_ten_seconds_and_whenever_that_long_has_passed_again(
+    stands: Stands,
+) -> None:
+    stands.look(100)
+    stack = "load (./data.py:3) < loop (./train.py:9)"
+    assert stands.told() == [(seconds, stack) for seconds in (10, 20, 40, 80)]
+
+
+def test_a_phase_that_ends_in_time_is_none(stands: Stands) -> None:
+    for _ in range(5):
+        stands.look(STILL // SECOND)
+        stands.move()
+    assert stands.told() == []
+
+
+def test_calls_that_come_and_go_are_left_out_and_of_the_last_that_stays_the_line(
+    stands: Stands,
+) -> None:
+    """As a loop over files: it is what does not end, and no file is to blame."""
+    seen: list[list[Call]] = [[READ, LOAD, LOOP], [OPEN, LOAD._replace(line=4), LOOP], [LOAD, LOOP]]
+    for second in range(12):
+        stands.calls = seen[second % 3]
+        stands.look(1)
+    assert stands.told() == [(10, "load (./data.py) < loop (./train.py:9)")]
+
+
+def test_of_a_call_that_came_late_nothing_stays_of_what_lies_inside(stands: Stands) -> None:
+    stands.look(8)
+    stands.calls = [LOOP]
+    stands.look(4)
+    assert stands.told() == [(10, "loop (./train.py:9)")]
+
+
+@pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])
+def test_it_is_told_where_most_looks_saw_it(stands: Stands, every: int, *, is_told: bool) -> None:
+    stands.look(60, sees=lambda second: second % every == 0)
+    assert bool(stands.told()) == is_told
+
+
+def test_a_few_looks_are_not_enough(stands: Stands) -> None:
+    stands.look(1)
+    stands.now += STILL
+    stands.look(LEAST - 1)
+    assert stands.told() == []
+    stands.look(1)
+    assert len(stands.told()) == 1
+
+
+def test_stacks_with_nothing_in_common_tell_nothing(stands: Stands) -> None:
+    for second in range(12):
+        stands.calls = [[LOAD], [LOOP]][second % 2]
+        stands.look(1)
+    assert stands.told() == []
+
+
+def test_rows_stay_few_in_a_job_whose_every_step_is_that_long(stands: Stands) -> None:
+    for _ in range(200):
+        stands.look(12)
+        stands.move()
+    minutes = 200 * 12 // 60
+    assert AT_ONCE < len(stands.told()) <= AT_ONCE + minutes + 1
+
+
+def test_texts_stay_few(stands: Stands) -> None:
+    for n in range(TEXTS + 10):
+        stands.calls = [Call(f"f{n}", "./a.py", 1, is_own=True)]
+        stands.look(12)
+        stands.move()
+        stands.now += 60 * SECOND
+    assert len({text for _, text in stands.told()}) == TEXTS
+
+
+def test_a_row_is_no_sign_that_training_goes_on(stands: Stands) -> None:
+    """It has the time at which that began, and behind it comes a reading of the clocks."""
+    writer = stands.writer
+    stands.now = begun = writer.flushed_ns
+    stands.standing = Standing(writer, stands.standing._stacks)
+    stands.look(12)
+    recording = Recording(writer.path)
+    (row,) = [one for one in recording.follow().to_pylist() if one["name"] == STANDING]
+    begin = recording.header["clock"]["wall_ns"] + begun - recording.header["clock"]["perf_ns"]
+    assert row["at"].timestamp() * 1e9 == pytest.approx(begin, abs=SECOND)
+    assert row["step"] is None
+    assert recording.sampled_for > 0
+
+
+@pytest.fixture
+def waiting() -> Iterator[int]:
+    """A thread that waits in a function of this file, hundreds of calls deep."""
+    ends, here = threading.Event(), threading.Event()
+
+    def deep(calls: int) -> None:
+        if calls:
+            deep(calls - 1)
+        else:
+            here.set()
+            ends.wait()
+
+    thread = threading.Thread(target=deep, args=(300,))
+    thread.start()
+    here.wait()
+    yield thread.ident or 0
+    ends.set()
+
+
+def test_all_calls_of_a_thread_are_seen_and_told_are_the_innermost(waiting: int) -> None:
+    def names(calls: Sequence[Call]) -> list[Any]:
+        return [call.function.rpartition(".")[2] for call in calls if call.is_own]
+
+    calls = Stacks().every(waiting, exact=True)
+    assert names(calls) == ["deep"] * 301
+    assert names(few(calls)) == ["deep"] * 3
