@@ -21,7 +21,8 @@ from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.header import header_of
-from dsprof.hook.looks import Looks, seconds_between
+from dsprof.hook.looker import seconds_between
+from dsprof.hook.looks import Looks
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
@@ -204,7 +205,7 @@ class Recorder:
         detail.
         """
         track, step, begin, end, own = ended
-        own += self.looks.cost()
+        own += self.looks.looker.cost()
         self.looks.end_step()
         self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
         self._steps += 1
@@ -250,7 +251,7 @@ def _forked() -> None:
     """
     for recorder in list(_RECORDERS):
         recorder.guard.off = True
-        recorder.looks.collect_again()
+        recorder.looks.looker.collect_again()
         atexit.unregister(recorder.close)
 
 

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from dsprof.events import CLASSES, Class
-from dsprof.hook import looks
-from dsprof.hook.looks import AGAIN, EVERY, STACKS, Looks, Moment, Seen, seconds_between
+from dsprof.hook import looker
+from dsprof.hook.looker import EVERY, seconds_between
+from dsprof.hook.looks import STACKS, Looks, Seen
 from dsprof.hook.spans import Phase
 from dsprof.hook.stacks import Call
+from dsprof.hook.watched import Moment, Watched
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER
 from tests.hook.jobs_of import run_each
@@ -90,8 +92,9 @@ class Job:
 
     def begin(self, every: float = EVERY) -> None:
         self.looks = Looks(self.timeline, every)  # type: ignore[arg-type]
-        self.looks._clock = time.pthread_getcpuclockid(self.timeline.thread)  # it is alive
-        self.looks._clock_of = self.timeline.thread
+        watched = self.looks._watched
+        watched._clock = time.pthread_getcpuclockid(self.timeline.thread)  # it is alive
+        watched._clock_of = self.timeline.thread
 
     def enter(self, name: str, class_: Class) -> None:
         number = self.writer.name(name, 0, class_)
@@ -114,10 +117,8 @@ class Job:
             self.look_late(0.0)
 
     def look_late(self, late: float) -> None:
-        self.looks._look(late)
-        if self.looks._unsure:
-            time.sleep(AGAIN)
-            self.looks._look_again(*self.looks._unsure, late)
+        while again := self.looks._look(late):
+            time.sleep(again)
 
     def told(self) -> list[tuple[str, float, str]]:
         self.looks.end_step()
@@ -216,10 +217,10 @@ def test_what_a_thread_is_in_is_sure_where_it_needs_no_lock(
     is_seen: bool,
 ) -> None:
     told = iter(moments)
-    monkeypatch.setattr(job.looks, "_moment", lambda: (one := next(told)) and Moment(*one))
+    monkeypatch.setattr(Watched, "moment", lambda *_: (one := next(told)) and Moment(*one))
     job.enter("step", Class.OPTIMIZER)
     job.leave()
-    job.looks._look(0.0)
+    job.looks._look_first(0.0)
     assert (job.looks._unsure is None) == (again is None)
     if job.looks._unsure and again is not None:
         job.looks._look_again(*job.looks._unsure, again)
@@ -228,14 +229,15 @@ def test_what_a_thread_is_in_is_sure_where_it_needs_no_lock(
 
 
 def test_the_clock_is_that_of_the_thread_that_trains(job: Job) -> None:
-    job.looks._find_clock()  # another thread than this one
-    assert job.looks._clock_of == job.timeline.thread
+    watched = job.looks._watched
+    watched.find_clock(job.timeline.thread)  # another thread than this one
+    assert watched._clock_of == job.timeline.thread
     job.timeline.thread = _thread.get_ident()
-    assert job.looks._moment() is None
-    job.looks._find_clock()
-    before = job.looks._moment()
+    assert watched.moment(job.timeline.thread) is None
+    watched.find_clock(job.timeline.thread)
+    before = watched.moment(job.timeline.thread)
     sum(range(100_000))
-    now = job.looks._moment()
+    now = watched.moment(job.timeline.thread)
     assert before is not None
     assert now is not None
     assert now.on_cpu > before.on_cpu
@@ -274,10 +276,10 @@ def test_no_garbage_is_collected_in_its_thread(job: Job, *, enabled: bool) -> No
 
 
 def test_in_a_child_that_was_forked_while_it_looked_garbage_is_collected(job: Job) -> None:
-    job.looks._holds_garbage = True
+    job.looks.looker._holds_garbage = True
     gc.disable()
     try:
-        job.looks.collect_again()
+        job.looks.looker.collect_again()
         assert gc.isenabled()
     finally:
         gc.enable()
@@ -328,8 +330,8 @@ def test_a_failure_ends_the_looking_alone_and_is_recorded(
     job.leave()
     job.begin(every=0.001)
     job.looks.start()
-    assert job.looks._ended.acquire(timeout=10.0)
-    job.looks._ended.release()
+    assert job.looks.looker._ended.acquire(timeout=10.0)
+    job.looks.looker._ended.release()
     job.looks.stop()
     job.told()
     config = read(job.writer.path).config
@@ -387,9 +389,9 @@ def test_looks_are_few_once_many_were_taken(monkeypatch: pytest.MonkeyPatch, job
         def release(self) -> None:
             pass
 
-    monkeypatch.setattr(looks, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(job.looks, "_goes_on", GoesOn())
-    job.looks._loop()
+    monkeypatch.setattr(looker, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(job.looks.looker, "_goes_on", GoesOn())
+    job.looks.looker._loop()
     of_first_minute = sum(1 for n in range(len(waits)) if sum(waits[:n]) < 60)
     assert 270 < of_first_minute < 330
     assert len(waits) < 5_000
