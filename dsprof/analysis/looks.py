@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.frames import Frame, frames_of
+from dsprof.recording.frames import Frame, frames_of
 from dsprof.run.batches import COUNTABLE
 from dsprof.run.table import Numbers, among, numbers, of_kind, where
 

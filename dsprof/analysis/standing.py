@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsprof.analysis.frames import Frame, frames_of, line_of
+from dsprof.recording.frames import Frame, frames_of, line_of, told_of
 from dsprof.recording.layout import STANDING, STANDING_EARLY
 from dsprof.run.table import of_kind, where
 
@@ -28,15 +28,8 @@ class Standing:
         return float(self.row["seconds"])
 
     @property
-    def own(self) -> Frame | None:
-        """The innermost call of the job's own code."""
-        return next((one for one in self.frames if one.is_own), None)
-
-    @property
     def told(self) -> str:
-        """The innermost call, and which of the job's own made it."""
-        inner, own = self.frames[0], self.own
-        return inner.told if own in {None, inner} else f"{inner.told}, called by {own.told}"
+        return told_of(self.frames)
 
     @property
     def line(self) -> str:

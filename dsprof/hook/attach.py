@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.hook import notices
+from dsprof.hook import beginning, notices
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.last_words import tell
 from dsprof.hook.patches import Patches
@@ -24,6 +24,8 @@ from dsprof.recording.layout import stem_of
 
 if TYPE_CHECKING:
     from typing import Self  # since 3.11
+
+    from dsprof.hook.beginning import Beginning
 
 _FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
 
@@ -139,6 +141,7 @@ class _Active:
         self.last: Callable[[], Any] = _nobody  # what the handle was of that was released last
         self.before: _Before | None = None
         self.has_recorded = False
+        self.beginning: Beginning | None = None  # while nothing was found
         self.lock = threading.RLock()  # two threads may attach, each to what it trains
         self.under_way = 0  # calls that attach
         self.is_to_end = False  # once none of them is
@@ -162,6 +165,12 @@ class _Active:
         if target is None:
             return self.search
         return next((handle for handle in self.handles if handle.target() is target), None)
+
+    def begins_no_more(self) -> None:
+        """Training was found, or nothing is searched for any more."""
+        before, self.beginning = self.beginning, None
+        if before:
+            Guard(beginning.WHAT)(before.stop)()
 
     def release(self, handle: Handle, raised: bool) -> None:
         """Without handles nothing more is recorded, but for the last words if it was `raised` what
@@ -270,6 +279,7 @@ def _ask(out: str | os.PathLike[str]) -> None:
 
 def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:
     way, config = way_of(target, optimizer, step)
+    _active.begins_no_more()
     if _active.recorder is None:
         if out is None and _active.search is not None:
             out = _active.search.out
@@ -334,6 +344,8 @@ def _search(handle: Handle) -> None:
     search.start(handle.patches)
     _active.search = handle
     atexit.register(ends)
+    _active.beginning = Guard(beginning.WHAT)(beginning.begin)(handle.out)
+    handle.patches.undo_with(_active.begins_no_more)
 
 
 def is_attached() -> bool:

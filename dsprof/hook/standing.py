@@ -24,6 +24,31 @@ MINUTE: Final = 60_000_000_000  # ns
 TEXTS: Final = 200  # different stacks; each part of a recording repeats them
 
 
+class Common:
+    """The calls that a thread was in at each of some looks that saw it."""
+
+    def __init__(self) -> None:
+        self._looks = self._seen = 0
+        self._calls: Sequence[Call] = ()
+
+    def add(self, calls: Sequence[Call] | None) -> None:
+        """One look; None if it saw nothing."""
+        self._looks += 1
+        if calls is not None:
+            self._calls = _common(self._calls, calls) if self._seen else calls
+            self._seen += 1
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether enough looks saw it."""
+        return self._seen >= max(LEAST, self._looks / 2)
+
+    @property
+    def stack(self) -> str:
+        """As a recording tells it; "" if there are no such calls."""
+        return BETWEEN_CALLS.join(map(str, few(self._calls))) if self.is_seen else ""
+
+
 class Standing:
     """Records them when that has lasted for 10 s, for 20, for 40 and so on."""
 
@@ -35,8 +60,7 @@ class Standing:
 
     def _begin(self, cell: tuple[int, ...], at: int) -> None:
         self._cell, self._since, self._due = cell, at, STILL
-        self._looks = self._seen = 0
-        self._common: Sequence[Call] = ()
+        self._common = Common()
 
     def look(self, thread: int, *, sees: bool, exact: bool) -> None:
         """One look, from another thread.
@@ -51,17 +75,13 @@ class Standing:
         lasted = now - self._since
         if lasted < SOON:
             return
-        self._looks += 1
-        if sees:
-            calls = self._stacks.every(thread, exact=exact)
-            self._common = _common(self._common, calls) if self._seen else calls
-            self._seen += 1
-        if lasted >= self._due and self._seen >= max(LEAST, self._looks / 2):
+        self._common.add(self._stacks.every(thread, exact=exact) if sees else None)
+        if lasted >= self._due and self._common.is_seen:
             self._due = 2 * lasted
             self._write(now)
 
     def _write(self, now: int) -> None:
-        text = BETWEEN_CALLS.join(map(str, few(self._common)))
+        text = self._common.stack
         many = self._rows >= AT_ONCE + (now - self._begun) // MINUTE
         if not text or many or (text not in self._texts and len(self._texts) == TEXTS):
             return

@@ -26,6 +26,7 @@ from dsprof.live.streams import File, Pipe
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.source import sources_of
 from dsprof.recording import Recording, Recordings, is_recording
+from dsprof.recording.beginnings import said_of
 from dsprof.recording.read import last_of_each
 
 LARGE: Final = 32 << 20  # bytes of a log, or of all recordings, from which on ends are read first
@@ -46,6 +47,7 @@ class Feed:
         processes: the recorded processes.
         missing: paths that are not there yet.
         faults: path → why it cannot be read.
+        begins: where ranks stand of which nothing is recorded yet, in words; "" if nobody knows.
         grown: when anything was last written, as far as that was seen (seconds since 1970).
     """
 
@@ -56,6 +58,7 @@ class Feed:
         self.processes: list[Process] = []
         self.missing: list[str] = []
         self.faults: dict[str, str] = {}
+        self.begins = ""
         self.grown = 0.0
         self._grammar, self._store, self._pipe = grammar, store, pipe
         self._folders: dict[str, Recordings] = {}
@@ -134,6 +137,7 @@ class Feed:
             for name in names:
                 with self._told(name):
                     self._open(name)
+        self.begins = "" if self.processes else "; ".join(filter(None, map(said_of, self._folders)))
 
     @contextmanager
     def _told(self, name: str) -> Iterator[None]:

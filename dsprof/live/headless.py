@@ -45,7 +45,7 @@ def _nothing_there(feed: Feed) -> DsprofError | None:
     if feed.processes:
         return None
     if not feed.logs:
-        return DsprofError(_EMPTY, feed.paths[0], "name what the job writes")
+        return DsprofError(_EMPTY, feed.paths[0], feed.begins or "name what the job writes")
     if not any(log.stream.offset for log in feed.logs.values()):
         return empty(feed.paths)
     return no_log([*feed.logs])

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dsprof.analysis.frames import frames_of, line_of
 from dsprof.errors import DsprofError
 from dsprof.events import Kind
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
 from dsprof.recording.alive import is_silent
+from dsprof.recording.frames import frames_of, line_of
 from dsprof.recording.launches import (
     AT_ONCE,
     FAULTS,

@@ -28,6 +28,7 @@ class Sources:
         hangs: that is a hang, during which its ranks may all be there.
         exited: a log says that every process of the launch has ended well.
         idle: seconds since anything was written, None if nothing ever was.
+        begins: where ranks stand that have not begun to train, as far as that is known.
     """
 
     missing: Sequence[str]
@@ -39,6 +40,7 @@ class Sources:
     hangs: bool
     exited: bool
     idle: float | None
+    begins: str = ""
 
 
 def status_of(
@@ -106,6 +108,8 @@ def _waiting(found: Sources, world: int | None) -> str:
         return absent[0] if absent else f"{_ranks(found.processes)}: waiting for the first step"
     if found.faults:
         return found.faults[0]
+    if found.begins:
+        return found.begins
     if found.logs:
         return (
             _NO_STEP if found.idle is not None else "the log is empty: waiting for its first line"

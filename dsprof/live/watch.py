@@ -233,6 +233,7 @@ class Watch:
             hangs=recent.hangs,
             exited=0 < (recent.world or 1) <= recent.exited,
             idle=idle,
+            begins=feed.begins,
         )
         begun = step >= 0 or bool(recent.records)
         job = one_of_jobs(feed.jobs.facts(feed.logs))

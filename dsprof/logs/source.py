@@ -19,6 +19,7 @@ from dsprof.logs.containers import is_plain_text
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.hard_wraps import HEAD
 from dsprof.logs.lines import portions
+from dsprof.recording.beginnings import said_of
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)
@@ -122,7 +123,7 @@ def _logs_in(folder: str) -> list[str]:
         raise DsprofError(
             "the folder holds no logs and no recordings",
             folder,
-            "logs end in .log, .txt, .out, .err; name other files",
+            said_of(folder) or "logs end in .log, .txt, .out, .err; name other files",
         )
     return logs
 

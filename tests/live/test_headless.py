@@ -21,6 +21,7 @@ from dsprof.text.overview import overview
 from dsprof.units import format_share
 from tests.live.jobs import ROOT, Job
 from tests.live.test_log import step_line
+from tests.recording.test_beginnings import stands
 
 SAMPLES = ROOT / "sample_logs"
 
@@ -233,3 +234,13 @@ def test_once_tells_whatever_figures_a_job_has(tmp_path: Path) -> None:
     assert "rank 1 node-0 silent step 3 in all_reduce" in said
     assert "rank 0: allocated 1.00 GiB, full in 10 min 00 s" in said
     assert "ETA" not in " ".join(lines(replace(picture, state="silent")))
+
+
+def test_of_a_folder_in_which_nothing_is_recorded_yet_it_is_told_where_ranks_stand(
+    tmp_path: Path,
+) -> None:
+    stands(tmp_path, 0)
+    watch = Watch([str(tmp_path)])
+    with pytest.raises(DsprofError, match="Rank 0 stood in wait"):
+        headless.once(watch, as_json=False)
+    assert "Rank 0 stood in wait" in watch.refresh(0.1).note

@@ -88,3 +88,11 @@ def test_what_silent_ranks_are_in_is_said_a_collective_or_a_phase(tmp_path: Path
         "silent",
         "nothing was written for 99.0 s; rank 0 in all_reduce; rank 1 in data; rank 2 in no phase",
     )
+
+
+def test_where_ranks_stand_that_have_not_begun_to_train_is_said() -> None:
+    found = Sources(
+        (), (), (), 1, closed=False, failure="", hangs=False, exited=False, idle=1.0,
+        begins="Rank 0 stood in load (train.py:7), for 20.0 s",
+    )  # fmt: skip
+    assert status_of(found, None, None, begun=False) == ("waiting", found.begins)

@@ -22,6 +22,7 @@ from dsprof.logs import ranges, source
 from dsprof.logs.scan import Scanner
 from dsprof.logs.source import named, open_bytes, sources_of
 from tests.logs.reading import PFX, STEP, TIMERS, plain
+from tests.recording.test_beginnings import stands
 
 LINE = PFX + STEP % 1 + b"\n"
 
@@ -135,6 +136,14 @@ def test_bad_input_is_one_clear_error(fault: str, words: str, tmp_path: Path) ->
         logs.read([path])
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_a_folder_of_a_job_that_never_began_to_train_it_is_told_where_ranks_stood(
+    tmp_path: Path,
+) -> None:
+    stands(tmp_path, 0)
+    with pytest.raises(DsprofError, match="Rank 0 stood in wait"):
+        logs.read([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["logs.zip", "logs.tar", "logs.tar.gz", "logs.tar.xz"])

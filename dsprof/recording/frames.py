@@ -47,6 +47,12 @@ def frames_of(text: Any) -> tuple[Frame, ...]:
     return _parsed(text)
 
 
+def told_of(frames: Sequence[Frame]) -> str:
+    """The innermost call, and which of the job's own made it."""
+    inner, own = frames[0], next((one for one in frames if one.is_own), None)
+    return inner.told if own is None or own == inner else f"{inner.told}, called by {own.told}"
+
+
 def line_of(frames: Sequence[Frame]) -> str:
     """The innermost call of the job's own code, or of all if none is its own."""
     return next((one for one in frames if one.is_own), frames[0]).told

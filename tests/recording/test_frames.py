@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.analysis.frames import Frame, frames_of, line_of
+from dsprof.recording.frames import Frame, frames_of, line_of
 
 
 def test_a_stack_is_told_apart_into_its_calls() -> None:

@@ -1,0 +1,149 @@
+"""What is told of ranks that have not begun to train."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsprof.hook import beginning
+from dsprof.hook.beginning import EVERY, Beginning, begin, rank_of_its_own
+from dsprof.hook.stacks import Call
+from dsprof.recording.beginnings import begins, said_of
+from dsprof.recording.launches import FOLDER
+from tests.hook.jobs_of import JOBS, PATHS, interpreter
+
+WAIT, LOAD = Call("wait", "lib/io.py", 0, is_own=False), Call("load", "./a.py", 3, is_own=True)
+ASK = "from dsprof.hook.beginning import rank_of_its_own as rank; print(rank())"
+
+
+class Stands:
+    """A rank that stands in `calls`, by a clock that is moved by hand."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.calls, self.folder = 0.0, [WAIT, LOAD], folder
+        (folder / FOLDER).mkdir()
+        monkeypatch.setattr(beginning, "perf_counter", lambda: self.now)
+        self.beginning = Beginning(folder, 3)
+        monkeypatch.setattr(self.beginning._stacks, "every", lambda *_, **__: self.calls)
+
+    def look(self, seconds: float, *, late: Callable[[int], float] = lambda _: 0.0) -> None:
+        for n in range(round(seconds / EVERY)):
+            self.now += EVERY
+            self.beginning._look(late(n))
+
+    def told(self) -> list[tuple[int, str, float]]:
+        return [(one.rank, one.stack, one.seconds) for one in begins(self.folder)]
+
+
+@pytest.fixture
+def stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stands:
+    return Stands(tmp_path, monkeypatch)
+
+
+def test_what_a_rank_stands_in_is_told_after_ten_seconds_and_then_less_often(
+    stands: Stands,
+) -> None:
+    stands.look(9)
+    assert stands.told() == []
+    told = []
+    for _ in range(300):
+        stands.look(1)
+        told += stands.told()
+    assert {stack for _, stack, _ in told} == {"wait (lib/io.py) < load (./a.py:3)"}
+    assert list(dict.fromkeys(seconds for *_, seconds in told)) == [10, 20, 40, 80, 140, 200, 260]
+
+
+def test_where_it_stands_elsewhere_that_is_told_and_for_how_long(stands: Stands) -> None:
+    stands.look(30)
+    stands.calls = [LOAD]
+    stands.look(22)
+    assert stands.told() == [(3, "load (./a.py:3)", 20.0)]
+
+
+def test_looks_that_saw_nothing_tell_nothing(stands: Stands) -> None:
+    stands.look(2)  # it is usual to come in time
+    stands.look(60, late=lambda n: 0.002 if n % 4 else 0.0)
+    assert stands.told() == []
+
+
+def test_nothing_is_left_once_training_is_found(stands: Stands) -> None:
+    stands.look(30)
+    stands.beginning.stop()
+    assert list((stands.folder / FOLDER).iterdir()) == []
+    stands.beginning.stop()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="warns of threads")
+def test_a_forked_process_leaves_what_its_parent_tells(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    begun = Beginning(tmp_path, 3)
+    begun.start()
+    try:
+        begun._file.write_text("{}", "utf-8")
+        child = os.fork()
+        if not child:
+            import atexit
+
+            since = time.perf_counter()
+            atexit._run_exitfuncs()
+            os._exit(int(time.perf_counter() - since > 0.4))  # as if it waited for a thread
+        assert os.waitpid(child, 0)[1] == 0
+        assert begun._file.exists()
+    finally:
+        begun.stop()
+
+
+def test_a_process_that_a_rank_starts_is_none(tmp_path: Path) -> None:
+    """It inherits the number: workers, compilers, what prepares data."""
+    environment = {**os.environ, "RANK": "5", "PYTHONPATH": PATHS}
+    (tmp_path / "helper.py").write_text(ASK, "utf-8")
+    helper = str(tmp_path / "helper.py")
+    again = f"import subprocess, sys; subprocess.run([sys.executable, {helper!r}])"
+    command = [sys.executable, "-c", f"{ASK}\n{again}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["5", "None"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "rank"),
+    [("RANK", "2", 2), ("OMPI_COMM_WORLD_RANK", "4", 4), ("RANK", "first", None),
+     ("SLURM_PROCID", "1", None)],
+)  # fmt: skip
+def test_a_rank_has_a_number_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: str, rank: int | None
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv(name, number)
+    assert rank_of_its_own() == rank
+
+
+def test_only_what_dsprof_attach_has_started_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    assert begin(tmp_path) is None
+    (tmp_path / FOLDER).mkdir()
+    begun = begin(tmp_path)
+    assert begun is not None
+    begun.stop()
+    monkeypatch.delenv("RANK")
+    assert begin(tmp_path) is None
+
+
+def test_of_a_job_that_never_began_to_train_it_is_told_where_it_stood(tmp_path: Path) -> None:
+    rank = ["env", "RANK=1", interpreter("torch"), str(JOBS / "begins.py")]
+    command = [sys.executable, "-m", "dsprof.hook.launch", str(tmp_path), *rank]
+    environment = {**os.environ, "PYTHONPATH": PATHS}
+    job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 100
+    while not said_of(tmp_path) and job.poll() is None and time.monotonic() < until:
+        time.sleep(0.1)
+    job.terminate()
+    said = job.communicate(timeout=60)[1]
+    assert "nothing was recorded. Rank 1 stood in waits (begins.py:15), for " in said
