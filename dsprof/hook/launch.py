@@ -28,9 +28,10 @@ from dsprof.hook import deaths
 from dsprof.hook.notices import UNSEEN
 from dsprof.hook.startup import startup
 from dsprof.output import tell
-from dsprof.recording import beginnings, launches
+from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.layout import SUFFIX
+from dsprof.recording.unbegun import said_of
 
 _UNSEEN: Final = (
     f"a process that could not record has said why; if none did, {UNSEEN}; or no Python looked: "
@@ -64,7 +65,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         code = _code_of(process)
     launches.end(out, launch, code)
     if not _is_recorded(folder, before, since):
-        begins = beginnings.said_of(folder, int(since * 1e9))
+        begins = said_of(folder, int(since * 1e9))
         why = _UNSEEN if (folder / FOLDER).exists() else "it was removed meanwhile"
         tell(f"dsprof: {out}: nothing was recorded{f'. {begins}' if begins else f' ({why})'}")
     return 128 - code if code < 0 else code

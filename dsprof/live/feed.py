@@ -26,8 +26,8 @@ from dsprof.live.streams import File, Pipe
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.source import sources_of
 from dsprof.recording import Recording, Recordings, is_recording
-from dsprof.recording.beginnings import said_of
 from dsprof.recording.read import last_of_each
+from dsprof.recording.unbegun import said_of
 
 LARGE: Final = 32 << 20  # bytes of a log, or of all recordings, from which on ends are read first
 TAIL: Final = 2 << 20  # of a log: read at once

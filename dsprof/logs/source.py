@@ -19,7 +19,7 @@ from dsprof.logs.containers import is_plain_text
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.hard_wraps import HEAD
 from dsprof.logs.lines import portions
-from dsprof.recording.beginnings import said_of
+from dsprof.recording.unbegun import said_of
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)

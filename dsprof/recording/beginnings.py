@@ -15,22 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from dsprof.recording.frames import frames_of, told_of
 from dsprof.recording.launches import FOLDER
-from dsprof.units import format_ranks, format_seconds
 
 _SUFFIX: Final = ".begins"
 _MOST: Final = 1 << 14  # bytes of such a file
 _TOGETHER: Final = 300_000_000_000  # ns; ranks that hang together tell of it at least so often
-_LONGEST: Final = 1e9  # seconds; more is damaged
-_PLACES: Final = 4  # that are told, those of the fewest ranks first
-#: Who builds an extension of PyTorch holds a lock, and leaves it there if it is killed.
-_BATON: Final = "torch/utils/file_baton.py"
-_LOCK: Final = (
-    "That waits for another process that builds this extension; if none does, one that was killed "
-    "left its lock: remove the files named lock in TORCH_EXTENSIONS_DIR, or else below "
-    "~/.cache/torch_extensions"
-)
 
 
 class Begins(NamedTuple):
@@ -71,26 +60,6 @@ def begins(folder: str | os.PathLike[str], since: int = 0) -> list[Begins]:
     first = max(since, every[-1].at - _TOGETHER) if every else 0
     found = {one.rank: one for one in every if one.at >= first}
     return [found[rank] for rank in sorted(found)]
-
-
-def said_of(folder: str | os.PathLike[str], since: int = 0) -> str:
-    """A sentence of where the ranks stood that have not begun to train; "" if nobody knows of any.
-
-    `Rank 0 stood in barrier (torch/c10d.py), called by train.py:7, for 20.1 s; rank 1 ...`.
-    """
-    places: dict[str, list[Begins]] = {}
-    for one in begins(folder, since):
-        frames = frames_of(one.stack)
-        if frames and 0 < one.seconds < _LONGEST:
-            places.setdefault(told_of(frames), []).append(one)
-    most = sorted(places, key=lambda place: len(places[place]))[:_PLACES]
-    said = "; ".join(
-        f"{format_ranks([one.rank for one in places[place]])} stood in {place}, for "
-        f"{format_seconds(max(one.seconds for one in places[place]))}"
-        for place in most
-    )
-    lock = f". {_LOCK}" if any(_BATON in place for place in most) else ""
-    return f"{said[0].upper()}{said[1:]}{lock}" if said else ""
 
 
 def _all_of(folder: Path) -> Iterator[Begins]:

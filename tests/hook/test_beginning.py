@@ -14,8 +14,9 @@ import pytest
 from dsprof.hook import beginning
 from dsprof.hook.beginning import EVERY, Beginning, begin, rank_of_its_own
 from dsprof.hook.stacks import Call
-from dsprof.recording.beginnings import begins, said_of
+from dsprof.recording.beginnings import begins
 from dsprof.recording.launches import FOLDER
+from dsprof.recording.unbegun import said_of
 from tests.hook.jobs_of import JOBS, PATHS, interpreter
 
 WAIT, LOAD = Call("wait", "lib/io.py", 0, is_own=False), Call("load", "./a.py", 3, is_own=True)

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import _thread
-import gc
 import re
-import signal
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dsprof.events import CLASSES, Class
-from dsprof.hook import looker
-from dsprof.hook.looker import EVERY, seconds_between
-from dsprof.hook.looks import STACKS, Looks, Seen
-from dsprof.hook.spans import Phase
+from dsprof.events import Class
+from dsprof.hook.looks import STACKS, Seen
 from dsprof.hook.stacks import Call
 from dsprof.hook.watched import Moment, Watched
 from dsprof.recording import Writer
-from dsprof.recording.layout import OVER
 from tests.hook.jobs_of import run_each
 from tests.hook.rows import Rows, folder, read
+from tests.hook.seen import Job
 
 JOB = ("looked",)
 BETWEEN, DATA = "step/looks_after", "data/looks"
@@ -70,65 +61,6 @@ def test_losses_are_the_same_and_no_thread_is_left(results: dict[str, Any]) -> N
 def test_nobody_looks_where_that_is_switched_off(results: dict[str, Any], out: Path) -> None:
     assert results
     assert {row.name for row in rows_of(out, "between", "0").metrics}.isdisjoint({BETWEEN, DATA})
-
-
-class Job:
-    """A thread that waits at a known line, and what the hook knows of its phases."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer, self._ends, here = writer, threading.Event(), threading.Event()
-
-        def waits_here() -> None:
-            here.set()
-            self._ends.wait()
-
-        thread = threading.Thread(target=waits_here)
-        thread.start()
-        here.wait()
-        assert thread.ident is not None
-        self.timeline = SimpleNamespace(writer=writer, stack=[], thread=thread.ident)
-        self._time = 0
-        self.begin()
-
-    def begin(self, every: float = EVERY) -> None:
-        self.looks = Looks(self.timeline, every)  # type: ignore[arg-type]
-        watched = self.looks._watched
-        watched._clock = time.pthread_getcpuclockid(self.timeline.thread)  # it is alive
-        watched._clock_of = self.timeline.thread
-
-    def enter(self, name: str, class_: Class) -> None:
-        number = self.writer.name(name, 0, class_)
-        self.timeline.stack.append(SimpleNamespace(phase=Phase(number, CLASSES.index(class_))))
-        self._time += OVER << 1
-        self.writer.ring.cell[2] = number | self._time
-
-    def leave(self) -> None:
-        self.timeline.stack.pop()
-        self._time += OVER << 1  # one unit of the cell's clock
-        self.writer.ring.cell[2] = self.writer.ring.cell[2] & OVER - 1 | OVER | self._time
-
-    def goes_on(self) -> None:
-        """A step that is looked at no more."""
-        self.enter("forward", Class.COMPUTE)
-        self.leave()
-
-    def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.look_late(0.0)
-
-    def look_late(self, late: float) -> None:
-        while again := self.looks._look(late):
-            time.sleep(again)
-
-    def told(self) -> list[tuple[str, float, str]]:
-        self.looks.end_step()
-        self.looks.write(self.writer, 1)
-        self.writer.flush()
-        rows = read(self.writer.path).metrics
-        return [(row.name, row.value, row.text) for row in rows]
-
-    def end(self) -> None:
-        self._ends.set()
 
 
 @pytest.fixture
@@ -228,77 +160,6 @@ def test_what_a_thread_is_in_is_sure_where_it_needs_no_lock(
     assert next(told, "none left") == "none left"
 
 
-def test_the_clock_is_that_of_the_thread_that_trains(job: Job) -> None:
-    watched = job.looks._watched
-    watched.find_clock(job.timeline.thread)  # another thread than this one
-    assert watched._clock_of == job.timeline.thread
-    job.timeline.thread = _thread.get_ident()
-    assert watched.moment(job.timeline.thread) is None
-    watched.find_clock(job.timeline.thread)
-    before = watched.moment(job.timeline.thread)
-    sum(range(100_000))
-    now = watched.moment(job.timeline.thread)
-    assert before is not None
-    assert now is not None
-    assert now.on_cpu > before.on_cpu
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_no_garbage_is_collected_in_its_thread(job: Job, *, enabled: bool) -> None:
-    """Finalizers and callbacks of the job would run there."""
-    threads: set[int] = set()
-
-    def notes(*_: Any) -> None:
-        threads.add(_thread.get_ident())
-
-    job.enter("step", Class.OPTIMIZER)
-    job.leave()
-    job.begin(every=0.001)
-    threshold, was = gc.get_threshold(), gc.isenabled()
-    gc.callbacks.append(notes)
-    (gc.enable if enabled else gc.disable)()
-    gc.set_threshold(20)
-    try:
-        job.looks.start()
-        while not job.looks._of_step:  # the thread itself is made new
-            pass
-        threads.clear()
-        made: list[Any] = []
-        while len(job.looks._of_step) < 100:
-            made = [made[-100:], {}]  # garbage, now and then
-        job.looks.stop()
-        assert gc.isenabled() == enabled
-    finally:
-        gc.set_threshold(*threshold)
-        gc.callbacks.remove(notes)
-        (gc.enable if was else gc.disable)()
-    assert threads == ({_thread.get_ident()} if enabled else set())
-
-
-def test_in_a_child_that_was_forked_while_it_looked_garbage_is_collected(job: Job) -> None:
-    job.looks.looker._holds_garbage = True
-    gc.disable()
-    try:
-        job.looks.looker.collect_again()
-        assert gc.isenabled()
-    finally:
-        gc.enable()
-
-
-def test_nobody_looks_where_a_thread_may_keep_the_lock_for_too_short(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job would go on in the middle of a look, and end the life of objects in its thread."""
-    monkeypatch.setattr(sys, "getswitchinterval", lambda: 1e-6)
-    job.begin(every=0.001)
-    job.enter("step", Class.OPTIMIZER)
-    job.leave()
-    job.looks.start()
-    time.sleep(0.1)
-    job.looks.stop()
-    assert job.looks._of_step == []
-
-
 def test_of_many_stacks_the_most_frequent_are_told_and_the_others_counted(job: Job) -> None:
     number = job.writer.name("step")
     for place in range(STACKS + 5):
@@ -317,83 +178,3 @@ def test_rows_stay_few_however_long_a_job_runs(job: Job) -> None:
         job.looks.write(job.writer, at)
         at, times = job.looks.due, times + 1
     assert 100 < times < 200
-
-
-def test_a_failure_ends_the_looking_alone_and_is_recorded(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails() -> dict[int, Any]:
-        raise RuntimeError("no stacks here")
-
-    monkeypatch.setattr(sys, "_current_frames", fails)
-    job.enter("step", Class.OPTIMIZER)
-    job.leave()
-    job.begin(every=0.001)
-    job.looks.start()
-    assert job.looks.looker._ended.acquire(timeout=10.0)
-    job.looks.looker._ended.release()
-    job.looks.stop()
-    job.told()
-    config = read(job.writer.path).config
-    assert "no stacks here" in str(config["looks"])
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_where_no_thread_can_be_started_all_else_is_recorded(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(_thread, "start_new_thread", refuses)
-    job.looks.start()
-    job.looks.stop()
-    job.told()
-    assert "can't start" in str(read(job.writer.path).config["looks"])
-
-
-def test_its_thread_takes_no_signal_of_the_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    masks = []
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-    def notes(*_: Any) -> None:
-        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-
-    monkeypatch.setattr(_thread, "start_new_thread", notes)
-    job.looks.start()
-    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1} <= masks[0]
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
-
-
-@pytest.mark.parametrize(
-    ("told", "seconds"),
-    [(None, EVERY), ("", EVERY), ("0", 0.0), ("0.05", 0.05), ("abc", EVERY), ("nan", EVERY),
-     ("inf", EVERY), ("-1", EVERY)],
-)  # fmt: skip
-def test_what_is_no_time_between_two_looks_means_the_usual(
-    told: str | None, seconds: float
-) -> None:
-    assert seconds_between(told) == seconds
-
-
-def test_looks_are_few_once_many_were_taken(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
-    waits: list[float] = []
-    clock = [0.0]
-
-    class GoesOn:
-        def acquire(self, _: bool, timeout: float) -> bool:
-            waits.append(timeout)
-            clock[0] += timeout
-            return clock[0] > 3_600
-
-        def release(self) -> None:
-            pass
-
-    monkeypatch.setattr(looker, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(job.looks.looker, "_goes_on", GoesOn())
-    job.looks.looker._loop()
-    of_first_minute = sum(1 for n in range(len(waits)) if sum(waits[:n]) < 60)
-    assert 270 < of_first_minute < 330
-    assert len(waits) < 5_000
-    assert max(waits) < 2.0
-    assert len({round(one, 6) for one in waits[:200]}) == 200  # no rhythm that a loop could have
