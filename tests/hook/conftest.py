@@ -12,6 +12,7 @@ import pytest
 from dsprof.recording import Writer
 from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
+from tests.hook.seen import Job
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,14 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
     writer = Writer.create(tmp_path / "run", {"rank": 0})
     yield writer
     writer.close()
+
+
+@pytest.fixture
+def job(writer: Writer) -> Iterator[Job]:
+    """A thread whose stack is known."""
+    job = Job(writer)
+    yield job
+    job.end()
 
 
 @pytest.fixture

@@ -14,16 +14,8 @@ import pytest
 from dsprof.events import Class
 from dsprof.hook import looker
 from dsprof.hook.looker import EVERY, seconds_between
-from dsprof.recording import Writer
 from tests.hook.rows import read
 from tests.hook.seen import Job
-
-
-@pytest.fixture
-def job(writer: Writer) -> Any:
-    job = Job(writer)
-    yield job
-    job.end()
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -14,7 +14,6 @@ from dsprof.events import Class
 from dsprof.hook.looks import STACKS, Seen
 from dsprof.hook.stacks import Call
 from dsprof.hook.watched import Moment, Watched
-from dsprof.recording import Writer
 from tests.hook.jobs_of import run_each
 from tests.hook.rows import Rows, folder, read
 from tests.hook.seen import Job
@@ -61,13 +60,6 @@ def test_losses_are_the_same_and_no_thread_is_left(results: dict[str, Any]) -> N
 def test_nobody_looks_where_that_is_switched_off(results: dict[str, Any], out: Path) -> None:
     assert results
     assert {row.name for row in rows_of(out, "between", "0").metrics}.isdisjoint({BETWEEN, DATA})
-
-
-@pytest.fixture
-def job(writer: Writer) -> Any:
-    job = Job(writer)
-    yield job
-    job.end()
 
 
 def test_of_what_lies_behind_a_phase_or_in_a_loader_the_stack_is_told(job: Job) -> None:

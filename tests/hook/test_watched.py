@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 import _thread
-from typing import Any
 
-import pytest
-
-from dsprof.recording import Writer
 from tests.hook.seen import Job
-
-
-@pytest.fixture
-def job(writer: Writer) -> Any:
-    job = Job(writer)
-    yield job
-    job.end()
 
 
 def test_the_clock_is_that_of_the_thread_that_trains(job: Job) -> None:
