@@ -42,12 +42,12 @@ def standing(told: pd.DataFrame, source: str, since: int) -> Standing | None:
     Args:
         told: `Run.told`.
         source: its recording.
-        since: when it came there, in ns since 1970 by its own clock.
+        since: when it came there, in ns since 1970 by its own clock; 0 if that was before all else.
     """
     rows = of_kind(told, "metric", STANDING)
     rows = where(rows, (rows["source"] == source).fillna(value=False))
     rows = rows[rows["at"] >= pd.Timestamp(since - STANDING_EARLY)]
-    if rows.empty or not since:
+    if rows.empty:
         return None
     row = rows.iloc[-1]
     frames = frames_of(row["text"])

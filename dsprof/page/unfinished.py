@@ -102,7 +102,7 @@ def _left(process: Mapping[str, Any], stands: Stood | None, begin: int, late: in
         return None
     if process.get("ended"):
         return Left(begin, int(process["ended_at"]) - late)
-    if stands is None or not (stands.phase_at and stands.since):
+    if stands is None or not (stands.phase and stands.phase_at and stands.since):
         return None
     until, at = stands.until, stands.phase_at
     found = [] if stands.over else [Stretch(at, until, stands.phase, stands.class_)]

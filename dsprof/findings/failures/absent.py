@@ -58,8 +58,8 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
     if one.over:
         return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}{code}"
     if one.seconds is None:
-        return f": rank {one.rank} did not come out of {one.phase}{code}"
-    return f": rank {one.rank} {_VERB[one.is_there]} in {one.phase}{one.lasted}{code}"
+        return f": rank {one.rank} {_did_not_come(one)}{code}"
+    return f": rank {one.rank} {_VERB[one.is_there]} {one.within}{one.lasted}{code}"
 
 
 def said_of_absent(facts: Facts, absent: pd.DataFrame) -> str:
@@ -153,7 +153,7 @@ def _stood_alone(facts: Facts, absent: pd.DataFrame) -> Stood | None:
         return None
     row = absent.iloc[0]
     told = stood(facts, int(row["segment"]))
-    mine = (one for one in told if one.source == row["source"] and one.phase)
+    mine = (one for one in told if one.source == row["source"] and (one.phase or one.standing))
     return next((one for one in mine if one.rank is not None), None)
 
 
@@ -166,12 +166,16 @@ def _where(one: Stood) -> str:
             "in a library's, that is no phase of a recording." + _STOPPED * one.stopped
         ).replace(",:", ":")
     if one.seconds is None:
-        entered = f", which it entered{since} before {one.sign}" if since else ""
-        return f"Rank {one.rank} did not come out of {one.phase}{entered}."
+        entered = f", which it entered{since} before {one.sign}" if since and one.phase else ""
+        return f"Rank {one.rank} {_did_not_come(one)}{entered}."
     if one.is_there:
         still = _STOPPED * one.stopped
-        return f"Rank {one.rank} has been in {one.phase}{one.lasted}, and still is.{still}"
-    return f"Rank {one.rank} was in {one.phase}{one.lasted}, until it was ended."
+        return f"Rank {one.rank} has been {one.within}{one.lasted}, and still is.{still}"
+    return f"Rank {one.rank} was {one.within}{one.lasted}, until it was ended."
+
+
+def _did_not_come(one: Stood) -> str:
+    return f"did not come out of {one.phase}" if one.phase else "did not come to its first phase"
 
 
 def look_at_rank(one: Stood) -> Advice:

@@ -32,7 +32,8 @@ class Stood:
 
     Attributes:
         call: the collective that it waited in, "" if none, and when that wait began.
-        phase: the outermost phase that it was in, or had been in last; "" if unknown.
+        phase: the outermost phase that it was in, or had been in last; "" if unknown, and before
+            the first one, where its stack may be known.
         over: whether that phase had ended, and when that was, or when it began.
         until: when it was last seen to be there, or ended.
         seconds: for how long, until it ended or now; None if nobody saw it.
@@ -81,7 +82,12 @@ class Stood:
         if self.call:
             inside = f", inside {self.phase}," if self.phase and not self.over else ""
             return f"waited in {self.call}{inside}"
-        return f"was between phases, after {self.phase}," if self.over else f"was in {self.phase}"
+        return f"was between phases, after {self.phase}," if self.over else f"was {self.within}"
+
+    @property
+    def within(self) -> str:
+        """Where it was, if not between two phases: `in data`."""
+        return f"in {self.phase}" if self.phase else "before its first phase"
 
     @property
     def code(self) -> str:
@@ -103,7 +109,7 @@ def stood(facts: Facts, segment: int) -> list[Stood]:
     told = facts.run.told
     left = [one for one in launch if not one.get("ended")]
     found = [_stood(one, sign, late_of(known, one), told) for one in left]
-    return [one for one in found if one.phase or one.call]
+    return [one for one in found if one.phase or one.call or one.standing]
 
 
 def stood_of(facts: Facts, row: pd.Series[Any]) -> Stood | None:
@@ -179,8 +185,12 @@ def _stood(
 ) -> Stood:
     flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
     call_at, phase_at = (max(0, int(one.get("at") or 0) - late) for one in (flight, phase))
-    since, until = call_at if flight else phase_at, max(0, _until(process) - late)
     source = str(process.get("source"))
+    since = call_at if flight else phase_at
+    seen = standing(told, source, since + late) if since or not (flight or phase) else None
+    if seen and not since:  # it was in no phase yet
+        since = phase_at = max(0, int(seen.row["at"].value) - late)
+    until = max(0, _until(process) - late)
     return Stood(
         source=source,
         rank=process.get("rank"),
@@ -198,7 +208,7 @@ def _stood(
         sign=sign[1],
         is_there=bool(process.get("alive_at")),
         stopped=bool(process.get("stopped")),
-        standing=standing(told, source, since + late if since else 0),
+        standing=seen,
     )
 
 

@@ -172,3 +172,21 @@ def test_of_a_rank_that_is_still_there_more_can_be_found() -> None:
 def test_a_rank_that_is_stopped_is_to_go_on_whatever_code_it_stands_in() -> None:
     stopped = seen("load (./data.py:7)", alive_at=LATER, stopped=True, **inside("data", "data"))
     assert [advice.setting for advice in stopped.advice] == ["kill -CONT 101"]
+
+
+def test_a_rank_that_never_came_to_its_first_phase_is_told_with_what_it_did_before() -> (
+    None
+):
+    stack = "prepare (./train.py:13) < <module> (./train.py:15)"
+    found = seen(stack, killed=Gone(LATER, 15), over_at=LATER)
+    assert found.title.endswith(
+        ": rank 1 was before its first phase for 29.5 s, in prepare (train.py:13)"
+    )
+    assert found.summary.startswith(
+        "Rank 1 was before its first phase for 29.5 s, until it was ended. Its stack, whenever"
+    )
+    unseen = alone(run_of(ended(0, seconds=40.0), process(1), rows=[standing(1, stack)]), "hang")
+    assert unseen.title.endswith(
+        ": rank 1 did not come to its first phase, in prepare (train.py:13)"
+    )
+    assert unseen.summary.startswith("Rank 1 did not come to its first phase. Its stack")
