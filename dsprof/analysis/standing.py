@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dsprof.recording.frames import Frame, frames_of, line_of, told_of
-from dsprof.recording.layout import STANDING, STANDING_EARLY
+from dsprof.recording.layout import STANDING
 from dsprof.run.table import of_kind, where
 
 
@@ -36,19 +36,12 @@ class Standing:
         return line_of(self.frames)
 
 
-def standing(told: pd.DataFrame, source: str, since: int) -> Standing | None:
-    """What a process was seen in last, if that was where it stood in the end.
-
-    Args:
-        told: `Run.told`.
-        source: its recording.
-        since: when it came there, in ns since 1970 by its own clock; 0 if that was before all else.
+def standing(told: pd.DataFrame) -> dict[str, Standing]:
+    """What processes were seen in last, by their recordings. Those that went on since are among
+    them. `told`: `Run.told`.
     """
     rows = of_kind(told, "metric", STANDING)
-    rows = where(rows, (rows["source"] == source).fillna(value=False))
-    rows = rows[rows["at"] >= pd.Timestamp(since - STANDING_EARLY)]
-    if rows.empty:
-        return None
-    row = rows.iloc[-1]
-    frames = frames_of(row["text"])
-    return Standing(frames, row) if frames and row["seconds"] > 0 else None
+    rows = where(rows, rows["text"].notna() & (rows["seconds"] > 0) & rows["at"].notna())
+    last = rows.drop_duplicates("source", keep="last")
+    found = (Standing(frames_of(row["text"]), row) for _, row in last.iterrows())
+    return {str(one.row["source"]): one for one in found if one.frames}

@@ -16,8 +16,8 @@ from typing import Final
 
 from dsprof.hook.looker import Looker
 from dsprof.hook.stacks import Stacks
-from dsprof.hook.standing import Common
-from dsprof.hook.watched import Moment, Watched, stands
+from dsprof.hook.standing import Common, seen_at
+from dsprof.hook.watched import Watched
 from dsprof.recording import beginnings
 from dsprof.recording.launches import FOLDER
 
@@ -35,7 +35,6 @@ class Beginning:
         self._thread, self._rank = get_ident(), rank
         self._file = beginnings.file_of(folder, rank)
         self._watched, self._stacks, self._common = Watched(), Stacks(), Common()
-        self._before: Moment | None = None
         self._since = self._window = perf_counter()
         self._stack, self._told = "", 0.0  # and for how many seconds, when it was written last
         self._looker = Looker(self._look, WHAT, EVERY)
@@ -58,12 +57,8 @@ class Beginning:
         atexit.unregister(self.stop)
 
     def _look(self, late: float) -> None:
-        now, before = self._watched.moment(self._thread), self._before
-        self._before = now
-        exact, forced = self._watched.comes(late)
-        exact |= stands(before, now)
-        seen = exact or forced
-        self._common.add(self._stacks.every(self._thread, exact=exact) if seen else None)
+        glance = self._watched.glance(self._thread, late)
+        self._common.add(seen_at(glance, self._thread, self._watched, self._stacks))
         at = perf_counter()
         if at - self._window >= LONG:
             self._note(at)

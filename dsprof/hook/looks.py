@@ -49,7 +49,6 @@ class Looks:
         self._known: dict[Seen, Seen] = {}  # one of each, however often it is seen
         self._stacks, self._watched = Stacks(), Watched()
         self._standing = Standing(timeline.writer, self._stacks)
-        self._before: Moment | None = None  # of the last look
         #: What was seen just now, and is to be looked at again.
         self._unsure: tuple[Seen, Moment | None] | None = None
         self._begun = self.due = 0
@@ -93,9 +92,8 @@ class Looks:
     def _look_first(self, late: float) -> None:
         """Note where the training thread is, and its stack unless a phase says what it does."""
         timeline = self._timeline
-        before = self._watched.moment(timeline.thread)
-        exact, forced = self._watched.comes(late)
-        self._look_at_standing(before, exact=exact, forced=forced)
+        glance = self._watched.glance(timeline.thread, late)
+        self._standing.look(timeline.thread, self._watched, glance)
         word = timeline.writer.ring.cell[PHASE]
         phase, over, inner = word & (OVER - 1), bool(word & OVER), timeline.stack[-1:]
         if not phase or bool(inner) == over:  # before any, or just now another one
@@ -103,19 +101,13 @@ class Looks:
         stack: tuple[Call, ...] = ()
         if inner and inner[0].phase.class_ != DATA:
             self._stacks.find_loops(timeline.thread)
-        elif before and (exact or forced):
-            stack = self._stacks.innermost(timeline.thread, inside=not over, exact=exact)
+        elif glance.at and (glance.exact or glance.forced):
+            stack = self._stacks.innermost(timeline.thread, inside=not over, exact=glance.exact)
         seen, now = Seen(phase, over, stack), self._watched.moment(timeline.thread)
-        if not stack or forced or computes(before, now):
+        if not stack or glance.forced or computes(glance.at, now):
             self._note(seen)
         else:
             self._unsure = seen, now
-
-    def _look_at_standing(self, now: Moment | None, *, exact: bool, forced: bool) -> None:
-        """What has stood since the look before waits where it stands, however late this look is."""
-        before, self._before = self._before, now
-        exact |= stands(before, now)
-        self._standing.look(self._timeline.thread, sees=exact or forced, exact=exact)
 
     def _look_again(self, seen: Seen, before: Moment | None, late: float) -> None:
         """Whether it has stood still while nobody held the lock, else it had waited for that; a

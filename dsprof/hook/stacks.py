@@ -26,6 +26,8 @@ MOST: Final = 4096  # files and functions that are remembered; torch.compile mak
 
 _RESUME: Final = dis.opmap.get("RESUME")
 _HANDS_ON: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+#: What torch.compile generates: no line of it is the job's own.
+_GENERATED: Final = "/torchinductor_"
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _INSTALLED: Final = tuple({
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -169,6 +171,8 @@ def _is_entered(frame: _Frame) -> bool:
 
 def _in_library(name: str) -> str:
     """The path of an installed file, from where packages lie; "" for any other."""
+    if _GENERATED in name:
+        return f"torchinductor/{name.rpartition('/')[2]}"
     for mark in _LIBRARIES:
         if mark in name:
             return name.rpartition(mark)[2]

@@ -13,8 +13,9 @@ from time import perf_counter_ns
 from typing import Final
 
 from dsprof.hook.stacks import Call, Stacks, few
+from dsprof.hook.watched import Glance, Watched
 from dsprof.recording import Writer
-from dsprof.recording.layout import BETWEEN_CALLS
+from dsprof.recording.layout import BETWEEN_CALLS, until_next_stand
 
 STILL: Final = 10_000_000_000  # ns; few phases and collectives of a step that goes on last so long
 SOON: Final = STILL // 2  # ns; from then on it is looked at
@@ -50,7 +51,7 @@ class Common:
 
 
 class Standing:
-    """Records them when that has lasted for 10 s, for 20, for 40 and so on."""
+    """Records them when that has lasted for 10 s, and then again and again."""
 
     def __init__(self, writer: Writer, stacks: Stacks) -> None:
         self._writer, self._stacks = writer, stacks
@@ -60,35 +61,49 @@ class Standing:
 
     def _begin(self, cell: tuple[int, ...], at: int) -> None:
         self._cell, self._since, self._due = cell, at, STILL
-        self._common = Common()
+        self._common, self._is_told = Common(), False
 
-    def look(self, thread: int, *, sees: bool, exact: bool) -> None:
-        """One look, from another thread.
-
-        Args:
-            sees: the thread is where it stands, or runs Python (see `looks`); else nobody knows.
-            exact: the former.
-        """
+    def look(self, thread: int, watched: Watched, glance: Glance) -> None:
+        """One look, from another thread."""
         now, cell = perf_counter_ns(), tuple(self._writer.ring.cell)
         if cell != self._cell:
+            left = self._is_told and not self._writer.ring.keeps_cell
             self._begin(cell, now)
+            if left:  # else what was told would seem to last
+                self._write(now, "")
         lasted = now - self._since
         if lasted < SOON:
             return
-        self._common.add(self._stacks.every(thread, exact=exact) if sees else None)
-        if lasted >= self._due and self._common.is_seen:
-            self._due = 2 * lasted
-            self._write(now)
+        self._common.add(seen_at(glance, thread, watched, self._stacks))
+        if lasted >= self._due and self._tell(now):
+            self._due = lasted + until_next_stand(lasted)
 
-    def _write(self, now: int) -> None:
+    def _tell(self, now: int) -> bool:
+        """Whether it was told. Where there is no cell, it is even if nobody knows in which code."""
         text = self._common.stack
+        if text not in self._texts and len(self._texts) == TEXTS:
+            text = ""
         many = self._rows >= AT_ONCE + (now - self._begun) // MINUTE
-        if not text or many or (text not in self._texts and len(self._texts) == TEXTS):
-            return
+        if many or not (text or not self._writer.ring.keeps_cell):
+            return False
         self._rows += 1
         self._texts.add(text)
-        self._writer.stand(self._since, (now - self._since) * 1e-9, text)
-        self._writer.flush()
+        self._is_told = True
+        self._write(now, text)
+        return True
+
+    def _write(self, now: int, text: str) -> None:
+        if self._writer.ring.has_room():
+            self._writer.stand(self._since, (now - self._since) * 1e-9, text)
+            self._writer.flush_beside()
+
+
+def seen_at(glance: Glance, thread: int, watched: Watched, stacks: Stacks) -> Sequence[Call] | None:
+    """All calls that a thread is in; None if what is seen need not be what runs."""
+    if not glance.may_see:
+        return None
+    calls = stacks.every(thread, exact=glance.stood or glance.exact)
+    return calls if watched.was_there(glance, thread) else None
 
 
 def _common(one: Sequence[Call], other: Sequence[Call]) -> list[Call]:

@@ -33,12 +33,45 @@ class Moment(NamedTuple):
     at: float
 
 
+class Glance(NamedTuple):
+    """What a look knows before it looks.
+
+    Attributes:
+        at: None if the thread has ended, or nobody can tell.
+        exact: it got the lock as soon as it is usual.
+        forced: it got the lock behind all the time for which a thread may keep it.
+        stood: the thread has hardly run since the look before.
+    """
+
+    at: Moment | None
+    exact: bool
+    forced: bool
+    stood: bool
+
+    @property
+    def may_see(self) -> bool:
+        return self.at is not None and (self.exact or self.forced or self.stood)
+
+
 class Watched:
     """A thread's CPU clock, and how soon one gets Python's lock from it."""
 
     def __init__(self) -> None:
         self._late: deque[float] = deque(maxlen=USUAL)
         self._clock, self._clock_of = 0, 0  # of which thread's time on a CPU
+        self._last: Moment | None = None  # of the last look
+
+    def glance(self, thread: int, late: float) -> Glance:
+        """To be called at each look, `late` seconds after it was due."""
+        at, last = self.moment(thread), self._last
+        self._last = at
+        return Glance(at, *self.comes(late), stands(last, at))
+
+    def was_there(self, glance: Glance, thread: int) -> bool:
+        """Whether what was seen since the glance is what runs, and not only where it lets go of the
+        lock. Where that is not sure, it may still stand there for a moment."""
+        sure = glance.stood or glance.forced
+        return sure or computes(glance.at, self.moment(thread))
 
     def find_clock(self, thread: int) -> None:
         """To be called by the thread itself: of one that has ended its clock might not be asked."""

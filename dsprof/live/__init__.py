@@ -9,6 +9,7 @@ It only reads what the job writes anyway, and never touches the job.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ def live(
     Raises:
         DsprofError: with `once`, nothing is there; else there is no terminal to draw on.
     """
+    for path in paths:
+        _must_be_followable(path)
     screen = not once and not as_json
     if screen and (stream := _no_terminal()):
         raise DsprofError(f"{stream} is no terminal", "", "use --once or --json")
@@ -89,6 +92,23 @@ def _headless(
             headless.follow(watch, every)
     finally:
         watch.close()
+
+
+def _must_be_followable(path: str) -> None:
+    """Raises:
+    DsprofError: somebody would have to type it, or it is no file that can be read again.
+    """
+    if path == "-":
+        if sys.stdin is None or sys.stdin.isatty():
+            how = "pipe a log into it: `kubectl logs -f POD | dsprof live -`"
+            raise DsprofError("standard input is a terminal", path, how)
+        return
+    try:
+        kind = Path(path).stat().st_mode
+    except OSError:
+        return  # it may come, or why it cannot be read is told
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise DsprofError("is a pipe or a device", path, "send it to standard input, and name -")
 
 
 def _no_terminal() -> str | None:

@@ -98,7 +98,7 @@ class Live(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
-        Binding("ctrl+c", "quit", "Quit", show=False),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),  # in dialogs, too
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("tab", "turn(1)", "Next", priority=True),
         Binding("shift+tab", "turn(-1)", "Previous", show=False, priority=True),
@@ -222,7 +222,7 @@ class Live(App[None]):
     def action_show(self, name: str) -> None:
         self.query_one(ContentSwitcher).current = name
         self.query_one(Tabs).show(name)
-        self.query_one(f"#{name} Grid", Grid).focus()
+        self.screen.set_focus(self.query_one(f"#{name} Grid", Grid))  # before the next key
         self.draw()
 
     def action_turn(self, by: int) -> None:

@@ -42,7 +42,7 @@ class Chart(Widget):
     def render_line(self, y: int) -> Strip:
         look = look_of(self)
         if self._bars is None:
-            return Strip.blank(self.size.width)
+            return Strip.blank(self.size.width, look.style())
         room = max(0, self.size.width - _AXIS - 1)
         wide = max(1, min(_WIDEST, room // max(1, len(self._bars))))
         bars = self._bars[-(room // wide) :] if room else ()

@@ -144,8 +144,10 @@ class Feed:
         """What cannot be read is told until it can; everything else goes on."""
         try:
             yield
-        except (DsprofError, OSError) as error:
+        except DsprofError as error:
             self.faults[name] = str(error)
+        except OSError as error:
+            self.faults[name] = str(DsprofError(f"cannot be read: {error.strerror}", name))
         else:
             self.faults.pop(name, None)
 
@@ -226,7 +228,7 @@ class Feed:
         with self._told(name):
             while log.poll(SLICE):
                 new = True
-                self._grown[name] = _written(name)
+                self._grown[name] = log.stream.written
                 self.grown = max(self.grown, self._grown[name])
                 if time.monotonic() > until:
                     break
@@ -289,11 +291,6 @@ def _left(log: LogFollower) -> int:
         return max(0, Path(log.stream.name).stat().st_size - log.stream.offset)
     except OSError:
         return 0
-
-
-def _written(name: str) -> float:
-    """When a log was last written to; a pipe gives what was just written."""
-    return time.time() if name == "-" else Path(name).stat().st_mtime
 
 
 def _line_begin(name: str, at: int) -> int:

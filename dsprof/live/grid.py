@@ -267,7 +267,10 @@ class Grid(ScrollView, can_focus=True):
             words = fitted(cell.text, end - begin - _GAP, column.right)
             segments += [Segment(" " * _GAP, ground), Segment(words, _style(cell, look, on))]
         line = Strip(segments).simplify().extend_cell_length(self.virtual_size.width, ground)
-        return Strip.join([line.crop(0, pinned), line.crop(low, high)])
+        if not (x and pinned):
+            return Strip.join([line.crop(0, pinned), line.crop(low, high)])
+        gap = Strip([Segment(" " * _GAP, ground)])  # also where words are cut at their begin
+        return Strip.join([line.crop(0, pinned), gap, line.crop(low + _GAP, high)])
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

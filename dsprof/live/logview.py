@@ -64,7 +64,7 @@ class LogView(Vertical):
         found = f" · looking for {self.sought}" if self.sought else ""
         name.say(f"{self._source}{more}{found}{where}")
         wide = max((len(line) for _, line in lines), default=0)
-        grid.fill(*panes.log(lines, self._tail.metrics, max(wide, 1), self.sought))
+        grid.fill(*panes.log(lines, self._tail, max(wide, 1), self.sought))
 
     def at_end(self) -> None:
         """Back to the last lines."""
@@ -113,4 +113,5 @@ class LogView(Vertical):
                 return
             at += by
         if sought:
-            self.app.notify(f"nothing more of {self.sought}", markup=False)
+            self.app.clear_notifications()  # pressed again, it would fill the screen
+            self.app.notify(f"nothing more of {self.sought} in these lines", markup=False)

@@ -10,7 +10,7 @@ from typing import Final
 
 from dsprof.live.grid import Cell, Column, Row
 from dsprof.live.look import HEAT
-from dsprof.live.picture import GpuRow, MemoryRow, Picture, RankRow, Sighting
+from dsprof.live.picture import GpuRow, MemoryRow, Picture, RankRow, Sighting, Tail
 from dsprof.text.words import PROBLEM
 from dsprof.units import (
     format_bandwidth,
@@ -301,12 +301,18 @@ def problems(picture: Picture) -> Table:
     return columns, rows
 
 
-def log(lines: Sequence[tuple[int, bytes]], metrics: frozenset[int], wide: int, find: str) -> Table:
+def log(lines: Sequence[tuple[int, bytes]], tail: Tail, wide: int, find: str) -> Table:
     """Lines of a log; those that were read as metrics stand out, and those searched for."""
     digits = max((len(f"{number}") for number, _ in lines), default=1)
-    columns = [Column("line", max(4, digits), right=True), Column("text", wide)]
+    columns = [Column("line", max(4, digits), right=True), Column("text", max(4, wide))]
     return columns, [
-        Row(number, (Cell(str(number), "muted"), Cell(text, _role(number, text, metrics, find))))
+        Row(
+            number,
+            (
+                Cell(str(number) if tail.counted else "", "muted"),
+                Cell(text, _role(number, text, tail.metrics, find)),
+            ),
+        )
         for number, text in ((n, line.decode("utf-8", "replace")) for n, line in lines)
     ]
 

@@ -159,10 +159,15 @@ class ProblemRow:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last lines of a log, and the numbers of those that were read as metrics or events."""
+    """The last lines of a log, and the numbers of those that were read as metrics or events.
+
+    `counted`: False while it is not known how many lines stand before what was read: these numbers
+    are then none of the file's.
+    """
 
     lines: Lines
     metrics: frozenset[int]
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

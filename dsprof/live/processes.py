@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,7 +31,7 @@ from dsprof.recording.launches import (
     end_of,
     killed_at,
 )
-from dsprof.recording.layout import JSON, ROW, STANDING, STANDING_EARLY, STEP, RowKind, header_size
+from dsprof.recording.layout import JSON, ROW, STANDING, STEP, RowKind, header_size
 from dsprof.recording.stream import end_of_rows
 
 State = Literal["running", "silent", "ended", "died"]
@@ -72,7 +72,6 @@ class Process:
     lost: bool = False  # it is surely gone, and nobody saw how
     gone: Gone | None = None
     code: str = ""  # the line of the job that it stands in, where its stack was seen there
-    _stands: tuple[datetime | None, str] = None, ""  # since when, and that line
 
     @property
     def segment(self) -> int:
@@ -80,12 +79,13 @@ class Process:
 
     def took(self, table: pa.Table) -> None:
         """Rows that it wrote."""
-        self._stands = _standing(table) or self._stands
+        stands = pc.any(_is_standing(table)).as_py()
         table = table.filter(pc.and_(pc.greater(table["line"], 0), _of_training(table)))
         if not len(table):
             return  # its header, or what its other threads write while it stands still
         self.at = pc.max(table["at"]).as_py() or self.at
-        if self.reached:  # else it is what had been written when nobody looked
+        # Not what had been written when nobody looked, nor with what is seen of one that stands.
+        if self.reached and not stands:
             self.grown = time.time()
         elif self.at is not None:
             self.grown = max(self.grown, self.at.replace(tzinfo=UTC).timestamp())
@@ -110,10 +110,8 @@ class Process:
         self.operation = flight["name"] if flight else None
         phase = self.recording.phase()
         self.phase = None if phase is None else "no phase" if phase["over"] else phase["name"]
-        since = max(int((one or {}).get("at") or 0) for one in (flight, phase))
-        at, code = self._stands
-        stands = at is not None and at.timestamp() * 1e9 >= since - STANDING_EARLY
-        self.code = code if stands else ""
+        frames = frames_of(self.recording.stands_in())
+        self.code = line_of(frames) if frames else ""
         idle = now - self.grown
         here = self.host == _hostname() and self.pid is not None
         there = here and self.pid is not None and _runs(self.pid, self.begun)
@@ -167,16 +165,6 @@ class Process:
         """Seconds since 1970 at which it surely ran."""
         clock = self.recording.header.get("clock")
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
-
-
-def _standing(table: pa.Table) -> tuple[datetime, str] | None:
-    """The last that these rows tell of where it stands: since when, and the job's own line."""
-    rows = table.filter(_is_standing(table))
-    if not len(rows):
-        return None
-    frames = frames_of(rows["text"][-1].as_py())
-    at = rows["at"][-1].as_py()
-    return (at.replace(tzinfo=UTC), line_of(frames)) if frames and at is not None else None
 
 
 def _of_training(table: pa.Table) -> pa.ChunkedArray:

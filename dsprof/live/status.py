@@ -58,9 +58,10 @@ def status_of(
         return "ended", end
     if not begun:
         return "waiting", _waiting(found, world)
+    amiss = [*found.faults, *(f"{name} is gone" for name in found.missing)]
     if found.idle is not None and is_silent(found.idle, seconds or 0.0):
-        return "silent", _silence(found.idle, found.processes)
-    return "running", " · ".join([*_absent(found.processes, world), *found.faults])
+        return "silent", " · ".join([_silence(found.idle, found.processes), *amiss])
+    return "running", " · ".join([*_absent(found.processes, world), *amiss])
 
 
 def _end(found: Sources, *, begun: bool) -> str:
@@ -69,6 +70,8 @@ def _end(found: Sources, *, begun: bool) -> str:
     over = found.closed or not found.logs or (closed and is_silent(found.idle or 0.0, 0.0))
     if found.exited and not found.processes:
         return _WELL if begun else f"{_WELL}, no line shows a step: {_HINT}"
+    if found.logs and found.closed and not (found.processes or begun):
+        return f"nothing more will come, and no line shows a step: {_HINT}"
     if not (closed or not found.processes) or not over or not begun:
         return ""
     return "every rank has ended" if closed else "nothing more will come"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +26,7 @@ class Stream(Protocol):
         turned: how often another file began under the name; `cut`: the last time, the same file
             was cut or written anew.
         ended: nothing more will come.
+        written: seconds since 1970 at which it was written to last; 0 if nobody knows.
     """
 
     name: str
@@ -32,6 +34,9 @@ class Stream(Protocol):
     turned: int
     cut: bool
     ended: bool
+
+    @property
+    def written(self) -> float: ...
 
     def read(self, most: int) -> bytes:
         """What is new, at most `most` bytes, of one file only; empty if there is nothing yet."""
@@ -55,6 +60,10 @@ class File:
         self.ended = False
         self._fd = -1
         self._witness = b""
+
+    @property
+    def written(self) -> float:
+        return os.fstat(self._fd).st_mtime if self._fd >= 0 else 0.0
 
     def read(self, most: int) -> bytes:
         if self._fd < 0 and not self._open():
@@ -146,6 +155,7 @@ class Pipe:
         self._fd = fd
         self._waiting: deque[bytes] = deque()
         self._room = threading.Semaphore(_WAITING)
+        self.written = 0.0
         threading.Thread(target=self._pump, daemon=True, name="dsprof-pipe").start()
 
     def _pump(self) -> None:
@@ -167,7 +177,11 @@ class Pipe:
             parts.append(data)
             most -= len(data)
         whole = b"".join(parts)
+        if whole and not self.offset and (is_binary(whole[:16]) or compression(whole[:16])):
+            self.ended = True
+            raise no_text("standard input")
         self.offset += len(whole)
+        self.written = time.time() if whole else self.written
         return whole
 
     def close(self) -> None:

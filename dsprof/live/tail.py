@@ -13,7 +13,7 @@ _MOST: Final = 8 << 20  # bytes looked through for a line
 
 
 def tail_of(log: LogFollower) -> Tail:
-    return Tail(tuple(log.lines), metric_lines(log.fresh()))
+    return Tail(tuple(log.lines), metric_lines(log.fresh()), counted=log.base is not None)
 
 
 def excerpt(source: str, first: int, offset: int, line: int) -> Lines | None:

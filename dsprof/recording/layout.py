@@ -60,9 +60,13 @@ CALLS: Final = 8  # at most
 
 #: The name of METRIC rows that tell where training stands still: no sign that it goes on.
 STANDING: Final = "standing"
-#: Nanoseconds by which such a row may seem to begin before the phase or collective that it is in:
-#: between two readings of the clocks, both are only as exact as these.
-STANDING_EARLY: Final = 10_000_000
+
+
+def until_next_stand(lasted: float) -> int:
+    """From a row of where training has stood for so long until the next one; both in ns. Where none
+    comes, it may stand elsewhere by then."""
+    return int(min(max(5e9, lasted / 5), 60e9))
+
 
 #: Flags of a collective.
 ASYNC: Final = 1  # issued first and waited for later
@@ -78,7 +82,7 @@ COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
 VALUE: Final = struct.Struct("<BBBxIiIqd32x")  # METRIC, MEMORY, GPU, PROBLEM, CONFIG
 TEXT: Final = struct.Struct("<BBBxIIHH48s")
-STAND: Final = struct.Struct("<BBBxIiIqd3Q8x")  # such a METRIC row with a copy of the cell
+STAND: Final = struct.Struct("<BBBxIiIqd3QB7x")  # such a METRIC row with a copy of the cell
 CLOCK: Final = struct.Struct("<B15xqqq24x")
 MARK: Final = struct.Struct("<B15xq40x")  # END: time; KEPT: number of the part
 

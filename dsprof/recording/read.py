@@ -144,10 +144,28 @@ class Recording:
         _, since, _ = outermost_phase(cell)
         return self._pace.behind(max(called, since))
 
+    def stands_in(self) -> str:
+        """The calls that it was seen in where it stands still now, or did when it ended, the
+        innermost first; "" if nobody knows.
+        """
+        last = self._stand
+        mine = bool(last.stack) and not self.ended and last.cell == self._cell()
+        return last.stack if mine and not self._is_expired() else ""
+
     def _cell(self) -> Cell:
         """That in the file, unless it was never written; all zeros if there is none."""
         cell, last = self._stream.cell(), self._stand.cell
-        return cell if any(cell) or self.ended or last is None else last
+        if last is None or self._stand.kept or self.ended or self._is_expired():
+            return cell
+        return last
+
+    def _is_expired(self) -> bool:
+        """Whether it has not told any more where it stands, although it was there for longer."""
+        over = end_of(Path(self.path).parent, self.header.get("launch"))
+        ends = [one.at for one in (killed_at(Path(self.path)), over) if one]
+        there = [time.time_ns()] if not ends and self._is_being_written() else []
+        known = min(ends or there, default=0)
+        return known > int(self.clock.utc(np.array([self._stand.expires], np.int64))[0])
 
     def close(self) -> None:
         self._stream.close()
@@ -174,6 +192,7 @@ class Recording:
             "gone": self.is_gone(),
             "idle": time.time() - self._stream.written + self.sampled_for,
             "in_flight": self.in_flight(),
+            "stands": bool(self.stands_in()),
             "phase": self.phase(),
         }
 

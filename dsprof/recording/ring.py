@@ -28,6 +28,7 @@ from dsprof.recording.layout import (
 )
 
 PARTS: Final = 8  # parts in the ring: an eighth of the detail is deleted at a time
+ENOUGH: Final = 4 << 20  # bytes
 ROOM: Final = 256 << 10  # bytes that are mapped at the end of a file
 AT_ONCE: Final = 1 << 20  # bytes of lasting rows gathered in memory before they are copied
 TOUCHED: Final = 1_000_000_000  # ns after which a file's modification time is set again
@@ -76,6 +77,19 @@ class Ring:
     @property
     def is_open(self) -> bool:
         return self._fd >= 0
+
+    @property
+    def keeps_cell(self) -> bool:
+        """Whether the cell is in the file."""
+        return isinstance(self.cell.obj, mmap.mmap)
+
+    def has_room(self) -> bool:
+        """Whether the disk is far from full: the last of it is for what training itself records."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize > ENOUGH
 
     def append(self, names: bytes, detail: bytes, lasting: bytes) -> None:
         """Write all three at once, after the last row. All but `detail` outlives the part.

@@ -300,14 +300,15 @@ class Writer:
         cell[0] = seq << NAME_BITS | name  # one aligned store: both belong to one call
 
     def stand(self, since_ns: int, seconds: float, stack: str) -> None:
-        """Record where training stands still: the calls that it was seen in for so long, and the
-        in-flight cell. May be called from any thread.
+        """Record where training stands still: the calls that it was seen in for so long, "" if they
+        are unknown, and the in-flight cell. May be called from any thread.
 
         Its time is when that began, because a later row would be a sign that training goes on.
         """
-        name, text = self.name(STANDING), self.name(stack)
+        name, text = self.name(STANDING), self.name(stack) if stack else 0
+        cell = *self.ring.cell, self.ring.keeps_cell
         self._marks.append(
-            STAND.pack(_METRIC, _SECONDS, 0, name, -1, text, since_ns, seconds, *self.ring.cell)
+            STAND.pack(_METRIC, _SECONDS, 0, name, -1, text, since_ns, seconds, *cell)
         )
         self.mark_clock()
 
@@ -371,6 +372,31 @@ class Writer:
             raise
         if not self._is_to_close and self.ring.is_full(step_ended=bool(steps)):  # END is the last
             self.ring.turn(b"".join(self._defined))
+
+    def flush_beside(self) -> None:
+        """Write what was recorded by `stand`, and no row of training: that fails by itself where
+        the file cannot be written, and loses no half of a step to another thread.
+
+        Raises:
+            DsprofError: as `flush`.
+        """
+        try:
+            self._alone(self._flush_beside)
+        finally:
+            if self._is_to_close:
+                self.close()
+
+    def _flush_beside(self) -> None:
+        spare = self.ring.spare
+        marks, texts = _taken(self._marks, self._texts)
+        if not self.ring.is_open:
+            return
+        try:
+            self.ring.append(b"".join(texts), b"", b"".join(marks))
+        except BaseException:
+            self._texts = self._defined[:]
+            self.ring.spare, self.ring.failed = spare, False
+            raise
 
     def close(self) -> None:
         """Flush and mark the end. A second call does nothing.

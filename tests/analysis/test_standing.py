@@ -20,9 +20,8 @@ def row(stack: str | None = STACK, at: float = 0.0, **more: Any) -> Row:
     return metric("standing", None, None, seconds=20.0, text=stack, at=moment, **more)
 
 
-def found(*rows: Row, since: float = 0.0, source: str = "r0") -> Standing | None:
-    at = int((START + pd.Timedelta(seconds=since)).value)
-    return standing(run_of([{"source": "r0", **one} for one in rows]).told, source, at)
+def found(*rows: Row, source: str = "r0") -> Standing | None:
+    return standing(run_of([{"source": "r0", **one} for one in rows]).told).get(source)
 
 
 def test_the_innermost_call_is_told_with_the_jobs_own_that_made_it() -> None:
@@ -50,11 +49,6 @@ def test_a_script_is_told_by_its_line() -> None:
     assert one.told == "wait (torch/work.py), called by train.py:5"
 
 
-@pytest.mark.parametrize(("since", "is_told"), [(-5.0, True), (0.008, True), (1.0, False)])
-def test_what_it_stood_in_before_it_went_on_is_not_told(since: float, *, is_told: bool) -> None:
-    assert (found(row(), since=since) is not None) == is_told
-
-
 def test_the_last_row_counts_and_that_of_another_process_does_not() -> None:
     one = found(row(), row("read (./b.py:1)", at=1.0), row("f (./c.py:1)", at=2.0, source="r1"))
     assert one is not None
@@ -70,4 +64,3 @@ def test_what_is_no_stack_tells_nothing(stack: str | None) -> None:
 def test_what_has_no_length_or_no_time_tells_nothing() -> None:
     assert found(row() | {"seconds": None}) is None
     assert found(row() | {"at": pd.NaT}) is None
-    assert standing(run_of([row(source="r0")]).told, "r0", 0) is not None  # whenever it came there

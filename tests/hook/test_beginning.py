@@ -27,16 +27,17 @@ class Stands:
     """A rank that stands in `calls`, by a clock that is moved by hand."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.calls, self.folder = 0.0, [WAIT, LOAD], folder
+        self.now, self.calls, self.sees, self.folder = 0.0, [WAIT, LOAD], True, folder
         (folder / FOLDER).mkdir()
         monkeypatch.setattr(beginning, "perf_counter", lambda: self.now)
         self.beginning = Beginning(folder, 3)
-        monkeypatch.setattr(self.beginning._stacks, "every", lambda *_, **__: self.calls)
+        monkeypatch.setattr(beginning, "seen_at", lambda *_: self.calls if self.sees else None)
 
-    def look(self, seconds: float, *, late: Callable[[int], float] = lambda _: 0.0) -> None:
+    def look(self, seconds: float, *, sees: Callable[[int], bool] = lambda _: True) -> None:
         for n in range(round(seconds / EVERY)):
             self.now += EVERY
-            self.beginning._look(late(n))
+            self.sees = sees(n)
+            self.beginning._look(0.0)
 
     def told(self) -> list[tuple[int, str, float]]:
         return [(one.rank, one.stack, one.seconds) for one in begins(self.folder)]
@@ -68,8 +69,7 @@ def test_where_it_stands_elsewhere_that_is_told_and_for_how_long(stands: Stands)
 
 
 def test_looks_that_saw_nothing_tell_nothing(stands: Stands) -> None:
-    stands.look(2)  # it is usual to come in time
-    stands.look(60, late=lambda n: 0.002 if n % 4 else 0.0)
+    stands.look(60, sees=lambda n: n % 4 == 0)
     assert stands.told() == []
 
 

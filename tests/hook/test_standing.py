@@ -11,10 +11,12 @@ import pytest
 from dsprof.hook import standing
 from dsprof.hook.stacks import Call, Stacks, few
 from dsprof.hook.standing import AT_ONCE, LEAST, STILL, TEXTS, Standing
+from dsprof.hook.watched import Glance, Moment, Watched
 from dsprof.recording import Recording, Writer
 from dsprof.recording.layout import STANDING
 
 SECOND = 1_000_000_000
+GLANCE = Glance(Moment(1.0, 1.0), exact=True, forced=False, stood=False)
 LOAD, LOOP = Call("load", "./data.py", 3, is_own=True), Call("loop", "./train.py", 9, is_own=True)
 READ, OPEN = Call("read", "lib/io.py", 0, is_own=False), Call("open", "lib/io.py", 0, is_own=False)
 
@@ -25,9 +27,9 @@ class Stands:
     def __init__(self, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.writer, self.now, self.calls = writer, SECOND, [LOAD, LOOP]
         monkeypatch.setattr(standing, "perf_counter_ns", lambda: self.now)
-        stacks = Stacks()
-        monkeypatch.setattr(stacks, "every", lambda *_, **__: self.calls)
-        self.standing = Standing(writer, stacks)
+        self.sees = True
+        monkeypatch.setattr(standing, "seen_at", lambda *_: self.calls if self.sees else None)
+        self.standing = Standing(writer, Stacks())
         self.move()
 
     def move(self) -> None:
@@ -36,13 +38,14 @@ class Stands:
 
     def look(self, seconds: int, *, sees: Callable[[int], bool] = lambda _: True) -> None:
         for second in range(seconds):
-            self.standing.look(0, sees=sees(second), exact=True)
+            self.sees = sees(second)
+            self.standing.look(0, Watched(), GLANCE)
             self.now += SECOND
 
     def told(self) -> list[tuple[float, str]]:
         self.writer.flush()
         rows = Recording(self.writer.path).follow().to_pylist()
-        return [(row["seconds"], row["text"]) for row in rows if row["name"] == STANDING]
+        return [(round(row["seconds"], 6), row["text"]) for row in rows if row["name"] == STANDING]
 
 
 @pytest.fixture
@@ -55,7 +58,8 @@ def test_it_is_told_after_ten_seconds_and_whenever_that_long_has_passed_again(
 ) -> None:
     stands.look(100)
     stack = "load (./data.py:3) < loop (./train.py:9)"
-    assert stands.told() == [(seconds, stack) for seconds in (10, 20, 40, 80)]
+    times = [10, 15, 20, 25, 30, 36, 44, 53, 64, 77, 93]
+    assert stands.told() == [(seconds, stack) for seconds in times]
 
 
 def test_a_phase_that_ends_in_time_is_none(stands: Stands) -> None:
@@ -126,7 +130,7 @@ def test_a_row_is_no_sign_that_training_goes_on(stands: Stands) -> None:
     """It has the time at which that began, and behind it comes a reading of the clocks."""
     writer = stands.writer
     stands.now = begun = writer.flushed_ns
-    stands.standing = Standing(writer, stands.standing._stacks)
+    stands.standing = Standing(writer, Stacks())
     stands.look(12)
     recording = Recording(writer.path)
     (row,) = [one for one in recording.follow().to_pylist() if one["name"] == STANDING]

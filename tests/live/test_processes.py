@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dsprof.live.processes import deaths, look_at, process_of
-from dsprof.recording import Recording, Unit, launches
+from dsprof.recording import Recording, launches
 from dsprof.recording.alive import pid_namespace
-from dsprof.recording.layout import SINCE, STANDING
+from dsprof.recording.layout import SINCE
 from tests.live.jobs import Job
 
 
@@ -137,12 +137,14 @@ def test_a_process_that_stands_still_is_silent_and_the_line_is_told_that_it_stan
     process.took(process.recording.follow())
     process.read_up()
     grown = process.grown
-    stack = writer.name("read (lib/io.py) < load (./data.py:7)")
-    writer.metric(writer.name(STANDING), 10.0, unit=int(Unit.SECONDS), at_ns=now, text=stack)
+    writer.span(writer.name("forward", 0, "compute"), now - 10**9, now, 1)  # was held back
     writer.flush()
+    writer.stand(now, 10.0, "read (lib/io.py) < load (./data.py:7)")
+    writer.flush_beside()
     process.took(process.recording.follow())
     process.look(time.time() + 600)
-    assert (process.grown, process.state) == (grown, "silent")
+    assert process.grown == pytest.approx(grown, abs=0.5)
+    assert process.state == "silent"
     assert process.where == "data, load (data.py:7)"
     writer.ring.cell[2] = writer.name("forward", 0, "compute") | (now + 10**9) & SINCE
     writer.flush()

@@ -14,7 +14,7 @@ import pandas as pd
 
 from dsprof.analysis.standing import Standing, standing
 from dsprof.findings.evidence import row_evidence
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Evidence
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run.missed import WAITED
@@ -101,14 +101,14 @@ def stood(facts: Facts, segment: int) -> list[Stood]:
     """Where the processes of a launch stood that did not end their recordings, as far as these
     tell.
     """
-    launch = [
-        one for one in facts.run.meta.get("recordings") or () if one.get("segment") == segment
-    ]
+    launch = [one for one in _recordings(facts) if one.get("segment") == segment]
     known = facts.run.meta
     sign = max((one for process in launch for one in _signs(process, known)), default=(0, ""))
-    told = facts.run.told
     left = [one for one in launch if not one.get("ended")]
-    found = [_stood(one, sign, late_of(known, one), told) for one in left]
+    seen = _standing(facts)
+    found = [
+        _stood(one, sign, late_of(known, one), seen.get(str(one.get("source")))) for one in left
+    ]
     return [one for one in found if one.phase or one.call or one.standing]
 
 
@@ -180,19 +180,28 @@ def late_of(meta: Mapping[str, Any], process: Mapping[str, Any]) -> int:
     return round(float(clocks.get(str(process.get("host")), {}).get("ahead", 0.0)) / _NS)
 
 
+@once
+def _standing(facts: Facts) -> dict[str, Standing]:
+    """Of the processes whose recordings have it for the place that they stood in at last."""
+    there = {str(one.get("source")) for one in _recordings(facts) if one.get("stands")}
+    return {source: one for source, one in standing(facts.run.told).items() if source in there}
+
+
+def _recordings(facts: Facts) -> Iterable[Mapping[str, Any]]:
+    return facts.run.meta.get("recordings") or ()
+
+
 def _stood(
-    process: Mapping[str, Any], sign: tuple[int, str], late: int, told: pd.DataFrame
+    process: Mapping[str, Any], sign: tuple[int, str], late: int, seen: Standing | None
 ) -> Stood:
     flight, phase = process.get("in_flight") or {}, process.get("phase") or {}
     call_at, phase_at = (max(0, int(one.get("at") or 0) - late) for one in (flight, phase))
-    source = str(process.get("source"))
     since = call_at if flight else phase_at
-    seen = standing(told, source, since + late) if since or not (flight or phase) else None
-    if seen and not since:  # it was in no phase yet
+    if seen and not (flight or phase):  # it was in no phase yet
         since = phase_at = max(0, int(seen.row["at"].value) - late)
     until = max(0, _until(process) - late)
     return Stood(
-        source=source,
+        source=str(process.get("source")),
         rank=process.get("rank"),
         host=str(process.get("host") or ""),
         pid=process.get("pid"),

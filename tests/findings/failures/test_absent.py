@@ -141,9 +141,9 @@ def test_a_save_that_does_not_end_sends_to_its_file_system(phase: str) -> None:
 
 def seen(stack: str, **stuck: Any) -> Finding:
     waits = {"in_flight": {"name": "all_reduce", "seq": 7, "at": LATER - 20 * 10**9}}
-    other = killed(0, 40.0, 15, None, **waits, **inside("backward", "compute"))
+    other = killed(0, 40.0, 15, None, stands=True, **waits, **inside("backward", "compute"))
     rows = [standing(1, stack), standing(0, "wait (torch/a.py) < main (./train.py:9)", 20.5)]
-    return alone(run_of(other, process(1, **stuck), rows=rows), "hang")
+    return alone(run_of(other, process(1, stands=True, **stuck), rows=rows), "hang")
 
 
 def test_the_code_that_a_rank_stood_in_is_told_in_place_of_how_to_find_it() -> None:
@@ -174,9 +174,7 @@ def test_a_rank_that_is_stopped_is_to_go_on_whatever_code_it_stands_in() -> None
     assert [advice.setting for advice in stopped.advice] == ["kill -CONT 101"]
 
 
-def test_a_rank_that_never_came_to_its_first_phase_is_told_with_what_it_did_before() -> (
-    None
-):
+def test_a_rank_that_never_came_to_its_first_phase_is_told_with_what_it_did_before() -> None:
     stack = "prepare (./train.py:13) < <module> (./train.py:15)"
     found = seen(stack, killed=Gone(LATER, 15), over_at=LATER)
     assert found.title.endswith(
@@ -185,7 +183,9 @@ def test_a_rank_that_never_came_to_its_first_phase_is_told_with_what_it_did_befo
     assert found.summary.startswith(
         "Rank 1 was before its first phase for 29.5 s, until it was ended. Its stack, whenever"
     )
-    unseen = alone(run_of(ended(0, seconds=40.0), process(1), rows=[standing(1, stack)]), "hang")
+    unseen = alone(
+        run_of(ended(0, seconds=40.0), process(1, stands=True), rows=[standing(1, stack)]), "hang"
+    )
     assert unseen.title.endswith(
         ": rank 1 did not come to its first phase, in prepare (train.py:13)"
     )

@@ -29,6 +29,7 @@ def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:
 def test_the_lines_that_called_different_collectives_are_told() -> None:
     waits = [
         process(rank, alive_at=LATER, in_flight={"name": call, "seq": 7, "at": LATER - 28 * 10**9})
+        | {"stands": True}
         for rank, call in enumerate(("all_reduce", "barrier"))
     ]
     lines = ("evaluate (./train.py:40)", "log (./train.py:43)")

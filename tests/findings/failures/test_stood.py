@@ -169,7 +169,8 @@ def test_the_code_that_ranks_stood_in_is_told_where_their_stacks_were_seen() -> 
     }
     data, backward = (inside(name, name) for name in ("data", "backward"))
     run = run_of(
-        killed(0, 40.0, 15, **data), killed(1, 40.0, 15, **waits, **backward),
+        killed(0, 40.0, 15, stands=True, **data),
+        killed(1, 40.0, 15, stands=True, **waits, **backward),
         killed(2, 40.0, 15, **data), rows=[standing(0, LOAD), standing(1, WAIT, 11.0)],
     )  # fmt: skip
     every = stood(Facts(run), 0)
@@ -185,7 +186,7 @@ def test_the_code_that_ranks_stood_in_is_told_where_their_stacks_were_seen() -> 
 
 
 def test_of_one_that_died_the_code_it_had_stood_in_is_told() -> None:
-    dead = killed(1, 15.0, 9, **inside("step", over=True))
+    dead = killed(1, 15.0, 9, stands=True, **inside("step", over=True))
     run = run_of(killed(0, 40.0, 15), dead, rows=[standing(1, LOAD)])
     assert alone(run, "rank-died").summary.endswith(
         "Before that, it was between phases, after step, for 4.90 s, in read (lib/io.py), called "
@@ -193,7 +194,6 @@ def test_of_one_that_died_the_code_it_had_stood_in_is_told() -> None:
     )
 
 
-def test_where_it_stood_by_the_clock_of_its_host_is_told_by_that_clock() -> None:
-    run = run_of(process(0), process(1, host="w1", **inside("data")), rows=[standing(1, LOAD)])
-    run = from_events(run.events, meta=run.meta | {"clocks": {"w1": {"ahead": 10.0}}})
-    assert stood(Facts(run), 0)[0].standing is not None
+def test_what_it_stood_in_before_it_went_on_is_not_told() -> None:
+    run = run_of(process(0), process(1, **inside("data")), rows=[standing(1, LOAD)])
+    assert stood(Facts(run), 0)[0].standing is None
