@@ -118,3 +118,12 @@ def test_files_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatc
     assert len(kept._file("/x" * 500)[0]) == LONGEST
     monkeypatch.setattr(Path, "cwd", lambda: (_ for _ in ()).throw(FileNotFoundError()))
     assert Stacks()._file("/work/a.py") == ("./work/a.py", True)
+
+
+def test_code_that_torch_compile_generates_is_none_of_the_jobs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = here.__code__.replace(co_filename="/tmp/torchinductor_me/xl/cxlhen55.py")
+    monkeypatch.setattr(stacks, "_frames_of", lambda *_: [(made, 3, 2)])
+    (call,) = Stacks().innermost(0, inside=False, exact=True)
+    assert (call.file, call.line, call.is_own) == ("torchinductor/cxlhen55.py", 0, False)

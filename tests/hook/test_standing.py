@@ -12,7 +12,7 @@ from dsprof.hook import standing
 from dsprof.hook.stacks import Call, Stacks, few
 from dsprof.hook.standing import AT_ONCE, LEAST, STILL, TEXTS, Standing
 from dsprof.hook.watched import Glance, Moment, Watched
-from dsprof.recording import Recording, Writer
+from dsprof.recording import Recording, Writer, ring
 from dsprof.recording.layout import STANDING
 
 SECOND = 1_000_000_000
@@ -42,7 +42,7 @@ class Stands:
             self.standing.look(0, Watched(), GLANCE)
             self.now += SECOND
 
-    def told(self) -> list[tuple[float, str]]:
+    def told(self) -> list[tuple[float, str | None]]:
         self.writer.flush()
         rows = Recording(self.writer.path).follow().to_pylist()
         return [(round(row["seconds"], 6), row["text"]) for row in rows if row["name"] == STANDING]
@@ -138,6 +138,27 @@ def test_a_row_is_no_sign_that_training_goes_on(stands: Stands) -> None:
     assert row["at"].timestamp() * 1e9 == pytest.approx(begin, abs=SECOND)
     assert row["step"] is None
     assert recording.sampled_for > 0
+
+
+def test_where_no_cell_is_in_the_file_the_place_is_told_without_code_and_that_it_was_left(
+    stands: Stands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring.Ring, "keeps_cell", False)
+    stands.look(12, sees=lambda _: False)
+    assert stands.told() == [(10, None)]
+    stands.move()
+    stands.look(1)
+    stands.move()
+    stands.look(1)
+    assert stands.told() == [(10, None), (0, None)]
+
+
+def test_nothing_is_told_on_a_disk_that_is_nearly_full(
+    stands: Stands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring.Ring, "has_room", lambda _: False)
+    stands.look(12)
+    assert stands.told() == []
 
 
 @pytest.fixture
