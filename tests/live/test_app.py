@@ -15,6 +15,7 @@ from dsprof.live import apart as apart_program
 from dsprof.live import dialogs, panes
 from dsprof.live.apart import Apart
 from dsprof.live.app import Live
+from dsprof.live.chart import Chart
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.screens import SCREENS
@@ -647,5 +648,43 @@ def test_a_log_that_is_read_while_the_screens_are_taken_down_is_no_error(
             leaving.setattr(Live, "is_running", property(lambda _: False))
             app._find_tail(str(path))
             await idle(app)
+
+    drive(app, keys)
+
+
+def test_before_the_first_picture_a_terminal_without_colours_is_drawn_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = app_of(colour=False)
+
+    async def look(pilot: Pilot[None]) -> None:
+        app.query_one(Chart)._bars = None
+        app.query_one(Chart).refresh()
+        await settle(pilot)
+
+    drive(app, look)
+    assert app.return_code in {0, None}
+
+
+@pytest.mark.parametrize("within", [[], ["?"], ["enter"], ["slash"]], ids=str)
+def test_ctrl_c_quits_from_everywhere(within: list[str]) -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press(*within, "ctrl+c")
+        await pilot.pause()
+        assert app._exit
+
+    drive(app, keys)
+
+
+def test_a_key_behind_that_of_a_screen_is_for_that_screen() -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        app.action_show("ranks")
+        assert app.focused is app.query_one("#ranks Grid")
+        await pilot.pause()
 
     drive(app, keys)

@@ -28,3 +28,20 @@ def test_words_that_are_cut_say_so_beside_a_scroll_bar_too() -> None:
         assert all("…" in line for line in lines[1:])
 
     apart(shown())
+
+
+def test_words_that_are_scrolled_do_not_touch_the_first_column() -> None:
+    async def shown() -> None:
+        app = _Shown()
+        async with app.run_test(size=(40, 8)) as pilot:
+            rows = [Row(at, (Cell(str(3999 + at)), Cell("0123456789" * 30))) for at in range(3)]
+            grid = app.query_one(Grid)
+            grid.fill([Column("line", 4, right=True), Column("text", 300)], rows)
+            await pilot.pause()
+            grid.focus()
+            await pilot.press("right")
+            await pilot.pause()
+            lines = text_of(app).splitlines()
+        assert lines[1].startswith(" 3999 ")
+
+    apart(shown())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dsprof.errors import DsprofError
-from dsprof.live import headless
+from dsprof.live import headless, live
 from dsprof.live.picture import Figures, MemoryRow, Picture, RankRow, RankTable
 from dsprof.live.text import document, lines
 from dsprof.live.watch import Watch
@@ -244,3 +246,24 @@ def test_of_a_folder_in_which_nothing_is_recorded_yet_it_is_told_where_ranks_sta
     with pytest.raises(DsprofError, match="Rank 0 stood in wait"):
         headless.once(watch, as_json=False)
     assert "Rank 0 stood in wait" in watch.refresh(0.1).note
+
+
+def test_what_cannot_be_followed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not waited for in vain: a pipe by its name cannot be read again, and nobody types a log."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for name in (str(pipe), "/dev/null"):
+        with pytest.raises(DsprofError, match="is a pipe or a device"):
+            live([name], once=True)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    with pytest.raises(DsprofError, match="standard input is a terminal"):
+        live(["-"], once=True)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_told_in_words(tmp_path: Path) -> None:
+    feed = Watch([str(tmp_path)]).feed
+    with feed._told("runs"):
+        raise PermissionError(13, "Permission denied")
+    assert feed.faults == {"runs": "runs: cannot be read: Permission denied"}

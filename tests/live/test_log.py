@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dsprof import grammar
+from dsprof.errors import DsprofError
 from dsprof.live import log as live_log
 from dsprof.live.log import LogFollower
 from dsprof.live.streams import File, Part, Pipe
@@ -168,3 +170,33 @@ def test_the_last_lines_are_kept_with_their_numbers_and_cut(tmp_path: Path) -> N
     follower.poll(1 << 20)
     assert [number for number, _ in follower.lines] == [1, 2, 3]
     assert [len(line) for _, line in follower.lines] == [3, 3, live_log.LONGEST]
+
+
+def test_a_log_whose_name_is_gone_tells_when_it_was_written_last(tmp_path: Path) -> None:
+    """As between the two steps of a rotation: the job still writes to it."""
+    log = tmp_path / "run.log"
+    log.write_text("a\n", encoding="utf-8")
+    stream = File(str(log))
+    assert stream.written == 0.0
+    assert stream.read(99) == b"a\n"
+    log.rename(tmp_path / "run.log.1")
+    with (tmp_path / "run.log.1").open("a", encoding="utf-8") as more:
+        more.write("b\n")
+    os.utime(tmp_path / "run.log.1", (5.0, 7.0))
+    assert stream.read(99) == b"b\n"
+    assert stream.written == 7.0
+    stream.close()
+
+
+@pytest.mark.parametrize("begin", [b"\x1f\x8b\x08", b"\x89PNG\r\n\x1a\n\0\0"], ids=["gz", "png"])
+def test_a_pipe_of_something_else_than_text_is_an_error(begin: bytes) -> None:
+    out, into = os.pipe()
+    os.write(into, begin + b"\x07" * 50)
+    os.close(into)
+    stream = Pipe(out)
+    while not stream._waiting:
+        time.sleep(0.01)
+    with pytest.raises(DsprofError, match="standard input"):
+        stream.read(99)
+    assert (stream.read(99), stream.ended) == (b"", True)
+    os.close(out)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dsprof.live import panes
 from dsprof.live.grid import fitted
-from dsprof.live.picture import CommRow, CommTable, ProblemRow
+from dsprof.live.picture import CommRow, CommTable, ProblemRow, Tail
 from dsprof.live.text import lines
 from dsprof.live.watch import Watch
 from tests.live.jobs import Job
@@ -43,3 +45,10 @@ def test_the_rank_of_a_problem_is_never_cut(tmp_path: Path) -> None:
     columns, (shown,) = panes.problems(replace(picture, problems=(row,)))
     (at,) = (at for at, column in enumerate(columns) if column.title == "rank")
     assert fitted(shown.cells[at].text, columns[at].width).strip() == "12345"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_lines_have_the_numbers_of_the_file_once_these_are_known(*, counted: bool) -> None:
+    tail = Tail(((7, b"one"),), frozenset(), counted=counted)
+    _, rows = panes.log(tail.lines, tail, 3, "")
+    assert [cell.text for cell in rows[0].cells] == ["7" if counted else "", "one"]

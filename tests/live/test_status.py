@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +98,20 @@ def test_where_ranks_stand_that_have_not_begun_to_train_is_said() -> None:
         begins="Rank 0 stood in load (train.py:7), for 20.0 s",
     )  # fmt: skip
     assert status_of(found, None, None, begun=False) == ("waiting", found.begins)
+
+
+def silent(**more: Any) -> str:
+    found = Sources((), (), (), 1, closed=False, failure="", hangs=False, exited=False, idle=99.0)
+    return status_of(replace(found, **more), None, 1.0, begun=True)[1]
+
+
+def test_that_what_is_watched_is_gone_or_cannot_be_read_is_told_of_a_silent_job_too() -> None:
+    assert silent(missing=["run.log"]) == "nothing was written for 99.0 s · run.log is gone"
+    assert silent(faults=["run.log: cannot be read"]).endswith(" · run.log: cannot be read")
+
+
+def test_a_pipe_that_is_closed_without_a_step_has_ended() -> None:
+    found = Sources((), (), (), 1, closed=True, failure="", hangs=False, exited=False, idle=None)
+    state, note = status_of(found, None, None, begun=False)
+    assert state == "ended"
+    assert note.startswith("nothing more will come, and no line shows a step")
