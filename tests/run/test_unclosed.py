@@ -503,10 +503,10 @@ def inside(phase: str, class_: str = "other", *, over: bool = False) -> dict[str
     return {"phase": {"name": phase, "class": class_, "over": over, "at": at}}
 
 
-def standing(rank: int, stack: str, since: float = 10.5) -> dict[str, Any]:
-    """What was seen of a rank's stack for 20 s."""
+def standing(rank: int, stack: str, since: float = 10.5, lasted: float = 28.0) -> dict[str, Any]:
+    """What was seen of a rank's stack for so many seconds."""
     return {
-        "kind": "metric", "name": "standing", "raw": "standing", "seconds": 20.0, "text": stack,
+        "kind": "metric", "name": "standing", "raw": "standing", "seconds": lasted, "text": stack,
         "at": START + pd.Timedelta(seconds=since), "rank": rank, "segment": 0, "engine": 0,
         "line": 11, "record": 11, "source": f"rank-{rank}",
     }  # fmt: skip

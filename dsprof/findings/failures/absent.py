@@ -54,7 +54,7 @@ def who_and_where(facts: Facts, absent: pd.DataFrame) -> str:
         return f": {format_ranks(ranks)} did not arrive"
     if one.stopped:
         return f": rank {one.rank} is stopped (SIGSTOP, or a debugger)"
-    code = f", in {one.standing.line}" if one.standing else ""
+    code = one.line
     if one.over:
         return f": rank {one.rank} {_VERB[one.is_there]} between phases{one.lasted}{code}"
     if one.seconds is None:

@@ -22,6 +22,7 @@ from dsprof.units import format_ranks, format_seconds
 
 _NS: Final = 1e-9
 _WORTH: Final = 0.1  #: seconds; moments in the cell are known to 2 ms
+_MOST: Final = 0.9  #: of the time that it was there: more is all of it
 _PLACES: Final = 4  #: that are told; in a pipeline each stage may wait in another call
 _UNCLOSED: Final = ("gone", "signal", "exit")
 
@@ -94,7 +95,21 @@ class Stood:
         """Behind its place and how long it was there; what it called is known of a collective."""
         if self.standing is None:
             return ""
-        return f", called by {self.standing.line}" if self.call else f", in {self.standing.told}"
+        line = f", called by {self.standing.line}"
+        return line if self.call else f"{self._of_that}{self.standing.told}"
+
+    @property
+    def line(self) -> str:
+        """The same for a title: the line of the job."""
+        return f"{self._of_that}{self.standing.line}" if self.standing else ""
+
+    @property
+    def _of_that(self) -> str:
+        """It may have come there later, or be elsewhere since it was seen last."""
+        seen = self.standing.seconds if self.standing else 0.0
+        if self.seconds is None or seen >= _MOST * self.seconds:
+            return ", in "
+        return f", {format_seconds(seen)} of that in "
 
 
 def stood(facts: Facts, segment: int) -> list[Stood]:

@@ -152,7 +152,7 @@ def test_the_code_that_a_rank_stood_in_is_told_in_place_of_how_to_find_it() -> N
     assert found.title.endswith(": rank 1 was in data for 29.9 s, in load (data.py:7)")
     assert found.summary == (
         "Rank 1 was in data for 29.9 s, until it was ended. Its stack, whenever it was seen in "
-        "20.0 s, had read (lib/io.py), called by load (data.py:7). Rank 0 waited in all_reduce, "
+        "28.0 s, had read (lib/io.py), called by load (data.py:7). Rank 0 waited in all_reduce, "
         "inside backward, for 20.0 s, called by main (train.py:9)."
     )
     assert [advice.setting for advice in found.advice] == [
@@ -190,3 +190,13 @@ def test_a_rank_that_never_came_to_its_first_phase_is_told_with_what_it_did_befo
         ": rank 1 did not come to its first phase, in prepare (train.py:13)"
     )
     assert unseen.summary.startswith("Rank 1 did not come to its first phase. Its stack")
+
+
+def test_of_a_part_of_the_time_it_is_said_that_the_stack_was_seen_then() -> None:
+    """It may be elsewhere since, where nobody can look."""
+    seen_for = standing(1, "load (./data.py:7)", lasted=20.0)
+    gone = process(1, stands=True, killed=Gone(LATER, 15), over_at=LATER, **inside("data"))
+    found = alone(run_of(ended(0, seconds=40.0), gone, rows=[seen_for]), "hang")
+    assert found.title.endswith(
+        ": rank 1 was in data for 29.9 s, 20.0 s of that in load (data.py:7)"
+    )

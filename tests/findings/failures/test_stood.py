@@ -180,8 +180,8 @@ def test_the_code_that_ranks_stood_in_is_told_where_their_stacks_were_seen() -> 
     )
     assert said_of_all(every[::2]) == "ranks 0 and 2 were in data, one of them for 29.9 s"
     assert [(one.source, one.line, one.text) for one in proofs(every)] == [
-        ("rank-0", 11, f"its stack, seen for 20.0 s: {LOAD}"),
-        ("rank-1", 11, f"its stack, seen for 20.0 s: {WAIT}"),
+        ("rank-0", 11, f"its stack, seen for 28.0 s: {LOAD}"),
+        ("rank-1", 11, f"its stack, seen for 28.0 s: {WAIT}"),
     ]
 
 
