@@ -136,7 +136,8 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
 
 def _of_code(one: Stood, standing: Standing) -> Advice:
     why = f"rank {one.rank} was in it whenever its stack was seen"
-    return Advice(standing.line, "", "let it end, or fail, in time", why)
+    what = standing.line if standing.frames[0].is_own else standing.told
+    return Advice(what, "", "let it end, or fail, in time", why)
 
 
 def is_outside(facts: Facts, absent: pd.DataFrame) -> bool:
