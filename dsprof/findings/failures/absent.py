@@ -136,7 +136,8 @@ def advice_on(facts: Facts, absent: pd.DataFrame) -> tuple[Advice, ...]:
 
 def _of_code(one: Stood, standing: Standing) -> Advice:
     why = f"rank {one.rank} was in it whenever its stack was seen"
-    what = standing.line if standing.frames[0].is_own else standing.told
+    own = next((one for one in standing.frames if one.is_own), None)
+    what = standing.told if own is None or own.is_script else own.told
     return Advice(what, "", "let it end, or fail, in time", why)
 
 

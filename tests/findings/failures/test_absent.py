@@ -200,3 +200,9 @@ def test_of_a_part_of_the_time_it_is_said_that_the_stack_was_seen_then() -> None
     assert found.title.endswith(
         ": rank 1 was in data for 29.9 s, 20.0 s of that in load (data.py:7)"
     )
+
+
+def test_of_a_script_that_only_calls_a_library_the_call_in_that_is_advised() -> None:
+    gone: dict[str, Any] = {"killed": Gone(LATER, 15), "over_at": LATER}
+    found = seen("wait (torch/data.py) < <module> (./hf.py:35)", **gone, **inside("data", "data"))
+    assert found.advice[0].setting == "wait (torch/data.py), called by hf.py:35"
