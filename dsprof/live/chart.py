@@ -54,7 +54,7 @@ class Chart(Widget):
         most = max(bar.seconds for bar in bars) or 1.0
         if y < height:
             cells = [cell_of(bar, most, height, height - 1 - y, look) for bar in bars]
-            label = format_seconds(most) if y == 0 else "0 s" if y == height - 1 else ""
+            label = _short(most) if y == 0 else "0 s" if y == height - 1 else ""
             line = [Segment(glyph * wide, style) for glyph, style in cells]
         elif marks and y == height:
             label = "comm. ▲"
@@ -64,6 +64,14 @@ class Chart(Widget):
             line = [Segment(_numbers(bars, wide), look.style("muted"))]
         axis = Segment(f"{label:>{_AXIS - 1}} ", look.style("muted"))
         return Strip([axis, *line]).simplify().extend_cell_length(self.size.width, look.style())
+
+
+def _short(seconds: float) -> str:
+    """As it has room beside the bars."""
+    said = format_seconds(seconds)
+    if len(said) < _AXIS:
+        return said
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
 
 
 def stack_of(bar: Bar) -> Stack:

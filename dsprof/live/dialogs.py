@@ -120,8 +120,10 @@ class RankDialog(Dialog):
         if row.operation:
             said.append(f"in {row.operation}" + f", {row.code}" * bool(row.code))
         if row.late_by is not None:
+            late = format_seconds(abs(row.late_by))
             sign = "later" if row.late_by >= 0 else "earlier"
-            said.append(f"{format_seconds(abs(row.late_by))} {sign} per step than the median rank")
+            apart = f"{late} {sign} per step than" if late != "0 s" else "no later than"
+            said.append(f"{apart} the median rank")
         return [say(" · ".join(said)), Text()]
 
     def _phases(self) -> list[RenderableType]:

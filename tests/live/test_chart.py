@@ -9,6 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from dsprof.events import CLASSES
+from dsprof.live import chart
 from dsprof.live.chart import Chart
 from dsprof.live.look import Look
 from dsprof.live.picture import Bar
@@ -53,3 +54,15 @@ def test_where_a_launch_counts_anew_its_first_step_is_named_if_there_is_room(
 
 def test_in_a_narrow_terminal_the_last_step_alone_is_named() -> None:
     assert list(axis([123456, 123457], columns=18).values()) == ["123,457"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "200 ms"), (75.0, "75.0 s"), (130.0, "2.2 min"), (600.0, "10.0 min"),
+     (3599.0, "60.0 min"), (7300.0, "2.0 h"), (3.6e6, "1,000.0 h")],
+)  # fmt: skip
+def test_the_longest_step_is_told_where_there_is_room_beside_the_bars(
+    seconds: float, said: str
+) -> None:
+    assert chart._short(seconds) == said
+    assert len(said) <= chart._AXIS

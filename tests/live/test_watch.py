@@ -814,3 +814,19 @@ def test_of_logs_of_two_jobs_the_one_written_last_is_watched(tmp_path: Path) -> 
         more.write(step_line(99))
     both.feed._looked = -10
     assert both.refresh().logs == (str(logs[1]),)
+
+
+def test_a_launch_that_only_a_log_tells_of_is_not_judged_as_one_that_was_recorded(
+    tmp_path: Path,
+) -> None:
+    """The timers of its log are no phases of a recording."""
+    log = tmp_path / "run.log"
+    log.write_bytes(b"".join(map(step_line, range(1, 101))))
+    os.utime(log, (1e9, 1e9))  # before anything was recorded
+    Job(tmp_path, 2).run(30)
+    watch = Watch([str(tmp_path)])
+    picture = read_all(watch)
+    assert "unaccounted-time" not in rules(picture, now=False)
+    assert picture.launches == 2
+    assert picture.since is not None
+    assert picture.since.steps == 29
