@@ -10,8 +10,9 @@ from dsprof.run.table import keys, where
 
 
 def longest_part(steps: pd.DataFrame) -> pd.DataFrame:
-    """The timed rows of `Run.steps` of the (segment, engine) that took most time; of those that were
-    recorded, if any was, because a run of recordings takes no phases from a log.
+    """The timed rows of `Run.steps` of the (segment, engine) that took most time.
+
+    Of those that were recorded, if any was: a run of recordings takes no phases from a log.
     """
     timed = where(steps, steps["seconds"].notna())
     if timed.empty:
