@@ -101,6 +101,19 @@ class LogFollower:
             self._fresh = self._numbered(self._mine(self._reader.log()))
         return self._fresh
 
+    def bar(self) -> tuple[int, int] | None:
+        """Where a progress bar stands, and of how many, whose line goes on: it begins anew behind a
+        carriage return."""
+        if b"\r" not in self._rest:
+            return None
+        reader = Reader(self._grammar, self._source)
+        reader.feed(self._rest + b"\n")
+        reader.finish()
+        rows = reader.log().events.select(["name", "value"]).to_pylist()
+        told = {row["name"]: row["value"] for row in rows}
+        at, of = (told.get(f"bar_{one}") for one in ("position", "total"))
+        return None if at is None or not of else (int(at), int(of))
+
     def recount(self, base: int) -> None:
         """Say how many lines stand before the place where reading began."""
         self.base, self._fresh = base, None

@@ -29,6 +29,7 @@ class Sources:
         exited: a log says that every process of the launch has ended well.
         idle: seconds since anything was written, None if nothing ever was.
         begins: where ranks stand that have not begun to train, as far as that is known.
+        bar: where a progress bar stands, and of how many, if no line shows more.
     """
 
     missing: Sequence[str]
@@ -41,6 +42,7 @@ class Sources:
     exited: bool
     idle: float | None
     begins: str = ""
+    bar: tuple[int, int] | None = None
 
 
 def status_of(
@@ -114,17 +116,23 @@ def _waiting(found: Sources, world: int | None) -> str:
     if found.begins:
         return found.begins
     if found.logs:
-        return (
-            _NO_STEP if found.idle is not None else "the log is empty: waiting for its first line"
-        )
+        return _of_logs(found)
     if found.missing:
         return f"waiting for {', '.join(found.missing)} to appear"
     return "the folder is empty: waiting for the first recording or log"
 
 
+def _of_logs(found: Sources) -> str:
+    if found.bar:
+        at, of = found.bar
+        return f"a progress bar stands at {at:,} of {of:,}; {_NO_LINE}"
+    return _NO_STEP if found.idle is not None else "the log is empty: waiting for its first line"
+
+
 _WELL: Final = "every process has ended well"
 _HINT: Final = "`dsprof parsers --unknown`"
-_NO_STEP: Final = f"no line shows a step yet: {_HINT} shows what is not read"
+_NO_LINE: Final = "no line shows a step yet"
+_NO_STEP: Final = f"{_NO_LINE}: {_HINT} shows what is not read"
 
 
 def _absent(processes: Sequence[Process], world: int | None) -> list[str]:

@@ -223,6 +223,8 @@ class Watch:
         processes = [p for p in feed.processes if p.segment == last]
         step = max([recent.step, *(p.step for p in processes if p.step)], default=-1)
         idle = max(0.0, at - feed.grown) if feed.grown else None
+        begun = step >= 0 or bool(recent.records)
+        bars = () if begun else (log.bar() for log in feed.logs.values())
         sources = Sources(
             missing=feed.missing,
             faults=list(feed.faults.values()),
@@ -234,8 +236,8 @@ class Watch:
             exited=0 < (recent.world or 1) <= recent.exited,
             idle=idle,
             begins=feed.begins,
+            bar=next(filter(None, bars), None),
         )
-        begun = step >= 0 or bool(recent.records)
         job = one_of_jobs(feed.jobs.facts(feed.logs))
         state, note = status_of(sources, recent.world, recent.figures.seconds, begun=begun)
         return Picture(

@@ -15,6 +15,7 @@ from dsprof.errors import DsprofError
 from dsprof.live import log as live_log
 from dsprof.live.log import LogFollower
 from dsprof.live.streams import File, Part, Pipe
+from dsprof.live.watch import Watch
 from dsprof.logs import read
 
 GRAMMAR = grammar.builtin()
@@ -200,3 +201,21 @@ def test_a_pipe_of_something_else_than_text_is_an_error(begin: bytes) -> None:
         stream.read(99)
     assert (stream.read(99), stream.ended) == (b"", True)
     os.close(out)
+
+
+def test_a_bar_that_goes_on_in_its_own_line_is_told_before_that_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    bars = b"".join(
+        b"\r %2d%%|#   | %d/1000 [00:%02d<05:00,  6.60it/s]" % (n, n, n) for n in range(40)
+    )
+    path.write_bytes(b"***** Running training *****\n" + bars)
+    follower = LogFollower(File(str(path)), GRAMMAR)
+    follower.poll(1 << 20)
+    assert follower.bar() == (39, 1000)
+    assert follower.fresh().num_rows == 0
+    watch = Watch([str(path)])
+    assert watch.refresh(5).note == "a progress bar stands at 39 of 1,000; no line shows a step yet"
+    with path.open("ab") as more:
+        more.write(b"\ndone")
+    follower.poll(1 << 20)
+    assert follower.bar() is None
