@@ -17,18 +17,19 @@ from dsprof.recording import Recording, Writer, launches, read, ring
 from dsprof.recording.layout import OVER, STANDING
 from tests.recording.recorded import MS, header
 
-NOW = time.perf_counter_ns()
-BEGUN, CALLED = NOW - 16_000 * MS, NOW - 15_000 * MS
+
+def ago(seconds: float) -> int:
+    return time.perf_counter_ns() - int(seconds * 1000) * MS
 
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
     monkeypatch.setattr(ring, "file_system", lambda _: "nfs4")
     writer = Writer.create(tmp_path, header(host=socket.gethostname()))
-    writer.span(writer.name("forward", 0, "compute"), NOW - 18_000 * MS, NOW - 17_000 * MS, 1)
+    writer.span(writer.name("forward", 0, "compute"), ago(18), ago(17), 1)
     writer.flush()
-    writer.ring.cell[2] = writer.name("backward", 0, "compute") | BEGUN & -(OVER << 1)
-    writer.in_flight(writer.name("all_reduce"), 7, CALLED)
+    writer.ring.cell[2] = writer.name("backward", 0, "compute") | ago(16) & -(OVER << 1)
+    writer.in_flight(writer.name("all_reduce"), 7, ago(15))
     yield writer
     writer.close()
 
@@ -43,29 +44,29 @@ def place(reader: Recording) -> tuple[Any, Any]:
 def test_it_is_known_from_the_row_that_tells_what_it_stands_in(writer: Writer) -> None:
     reader = Recording(writer.path)
     assert place(reader) == (None, None)
-    writer.stand(CALLED + MS, 10.0, "wait (torch/work.py)")
+    writer.stand(ago(14), 10.0, "wait (torch/work.py)")
     writer.flush()
     assert place(reader) == place(Recording(writer.path)) == ("backward", "all_reduce")
     phase, call = reader.phase(), reader.in_flight()
     assert phase is not None
     assert call is not None
     assert call["seq"] == 7
-    assert (call["at"] - phase["at"]) / MS == pytest.approx((CALLED - BEGUN) / MS, abs=3)
+    assert (call["at"] - phase["at"]) / MS == pytest.approx(1000, abs=100)
 
 
 def test_it_is_no_longer_known_once_training_goes_on(writer: Writer) -> None:
     reader = Recording(writer.path)
-    writer.stand(CALLED + MS, 10.0, "wait (torch/work.py)")
-    writer.gpu(writer.name("power"), 300.0, 1, 0, writer.name("GPU-0"), CALLED + 9 * MS)
+    writer.stand(ago(14), 10.0, "wait (torch/work.py)")
+    writer.gpu(writer.name("power"), 300.0, 1, 0, writer.name("GPU-0"), ago(5))
     writer.flush()
     assert place(reader) == ("backward", "all_reduce")
-    writer.span(writer.name("step", 0, "optimizer"), CALLED + 10 * MS, CALLED + 11 * MS, 1)
+    writer.span(writer.name("step", 0, "optimizer"), ago(4), ago(3), 1)
     writer.flush()
     assert place(reader) == place(Recording(writer.path)) == (None, None)
 
 
 def test_of_a_process_that_has_ended_since_it_is_not_told(writer: Writer) -> None:
-    writer.stand(CALLED + MS, 10.0, "save (./train.py:9)")
+    writer.stand(ago(14), 10.0, "save (./train.py:9)")
     writer.close()
     assert place(Recording(writer.path)) == (None, None)
 
@@ -85,7 +86,7 @@ def test_what_it_stands_in_is_told_while_it_stands_there(
     if not maps:
         monkeypatch.setattr(ring, "file_system", lambda _: "nfs4")
     writer = Writer.create(tmp_path, header())
-    writer.in_flight(writer.name("all_reduce"), 7, CALLED)
+    writer.in_flight(writer.name("all_reduce"), 7, ago(15))
     writer.stand(time.perf_counter_ns() - 10_000 * MS, 10.0, "wait (torch/work.py)")
     writer.flush_beside()
     assert stands_in(writer.path) == "wait (torch/work.py)"
@@ -126,8 +127,8 @@ def test_it_holds_until_its_process_ended_however_long_ago_that_was(
 
 def test_where_a_process_stands_is_told_without_a_row_of_training(writer: Writer) -> None:
     """These wait for training's own thread: where they cannot be written, that is told there."""
-    writer.span(writer.name("step", 0, "optimizer"), NOW, NOW + MS, 1)
-    writer.stand(CALLED, 10.0, "f (./a.py:1)")
+    writer.span(writer.name("step", 0, "optimizer"), ago(2), ago(1), 1)
+    writer.stand(ago(15), 10.0, "f (./a.py:1)")
     writer.flush_beside()
     names = [row["name"] for row in Recording(writer.path).follow().to_pylist()]
     assert STANDING in names
@@ -145,7 +146,7 @@ def test_a_full_disk_that_another_thread_meets_leaves_room_for_last_words(
     spare = writer.ring.spare
     with monkeypatch.context() as here:
         here.setattr(ring, "_put", full)
-        writer.stand(CALLED, 10.0, "f (./a.py:1)")
+        writer.stand(ago(15), 10.0, "f (./a.py:1)")
         with pytest.raises(DsprofError, match="No space left"):
             writer.flush_beside()
     assert (writer.ring.spare, writer.ring.failed) == (spare, False)
@@ -167,9 +168,9 @@ def test_the_last_of_a_disk_is_left_to_training(
 def test_the_cell_in_the_file_counts_where_it_is_written(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     assert writer.ring.keeps_cell
-    writer.in_flight(writer.name("all_reduce"), 7, CALLED)
-    writer.stand(CALLED + MS, 10.0, "wait (torch/work.py)")
-    writer.in_flight(writer.name("broadcast"), 8, CALLED + 2 * MS)
+    writer.in_flight(writer.name("all_reduce"), 7, ago(15))
+    writer.stand(ago(14), 10.0, "wait (torch/work.py)")
+    writer.in_flight(writer.name("broadcast"), 8, ago(12))
     writer.flush()
     assert place(Recording(writer.path))[1] == "broadcast"
     writer.close()
