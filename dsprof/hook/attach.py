@@ -344,7 +344,7 @@ def _search(handle: Handle) -> None:
     search.start(handle.patches)
     _active.search = handle
     atexit.register(ends)
-    _active.beginning = Guard(beginning.WHAT)(beginning.begin)(handle.out)
+    _active.beginning = Guard(beginning.WHAT)(beginning.begin)(handle.out, lambda: search.trained)
     handle.patches.undo_with(_active.begins_no_more)
 
 

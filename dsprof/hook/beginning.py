@@ -1,45 +1,51 @@
 """What a rank stands in before anything of it is recorded: where a job never begins to train, that
 is all there is.
 
-A rank that stood in the same calls for 10 s, 20, 40 and so on writes a file about that, which is
-removed when its training is found, or the process ends by itself (`recording.beginnings`).
+A rank that stands in the same calls for 10 s writes a file about that, again and again, which is
+removed once it trains or ends by itself (`recording.beginnings`).
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter
 from typing import Final
 
-from dsprof.hook.looker import Looker
+from dsprof.hook.looker import Looker, seconds_between
 from dsprof.hook.stacks import Stacks
 from dsprof.hook.standing import Common, seen_at
 from dsprof.hook.watched import Watched
 from dsprof.recording import beginnings
+from dsprof.recording.beginnings import OFTEN
 from dsprof.recording.launches import FOLDER
 
 WHAT: Final = "looking at what runs before training begins"
 EVERY: Final = 0.5  # seconds between two looks
 LONG: Final = 10.0  # seconds
-OFTEN: Final = 60.0  # seconds between two writes at most
-_RANKS: Final = ("RANK", "OMPI_COMM_WORLD_RANK")
+BUSY: Final = 120.0  # seconds in one place for which it is told every 10 s; then every `OFTEN`
+_RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what launchers give to ranks alone
+_FIRST: Final = "DSPROF_RANK_OF"  # the process that was a rank first: what it starts is none
 
 
 class Beginning:
-    """A thread that looks at this one, until `stop`."""
+    """A thread that looks at this one, until `stop` or until `trains()`."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self._thread, self._rank = get_ident(), rank
-        self._file = beginnings.file_of(folder, rank)
+    def __init__(self, folder: Path, rank: int, trains: Callable[[], bool]) -> None:
+        self._thread, self._rank, self._trains = get_ident(), rank, trains
+        self._folder, self._file = folder, beginnings.file_of(folder, rank)
         self._watched, self._stacks, self._common = Watched(), Stacks(), Common()
         self._since = self._window = perf_counter()
         self._stack, self._told = "", 0.0  # and for how many seconds, when it was written last
-        self._looker = Looker(self._look, WHAT, EVERY)
+        self._due, self._is_over = False, False
+        self._looker = Looker(self._look, WHAT, EVERY, self._write)
 
     def start(self) -> None:
+        beginnings.forget(self._folder, self._rank)  # of an attempt before
         self._watched.find_clock(self._thread)
         if self._looker.start():
             atexit.register(self.stop)
@@ -47,9 +53,14 @@ class Beginning:
 
     def stop(self) -> None:
         """No file is left. A second call does nothing."""
+        self._is_over = True
         atexit.unregister(self.stop)
         self._looker.stop()
-        self._file.unlink(missing_ok=True)
+        self._remove()
+
+    def _remove(self) -> None:
+        with suppress(OSError):  # as of a file server that is gone
+            self._file.unlink(missing_ok=True)
 
     def _forked(self) -> None:
         """Whoever looks, and the file, are the parent's."""
@@ -69,31 +80,46 @@ class Beginning:
         self._common, self._window = Common(), at
         if stack != self._stack:
             self._stack, self._since, self._told = stack, begun, 0.0
+            self._due = True
         seconds = at - self._since
-        if stack and seconds >= min(2 * self._told, self._told + OFTEN):
-            self._told = seconds
-            beginnings.write(self._file, self._rank, stack, seconds)
+        self._due |= seconds <= BUSY or seconds >= self._told + OFTEN
+
+    def _write(self) -> bool:
+        """What was noted; whether to look on. A file server may not answer meanwhile."""
+        if self._is_over or self._trains():
+            self._remove()
+            return False
+        if self._due:
+            self._due, self._told = False, self._window - self._since
+            if self._stack:
+                beginnings.write(self._file, self._rank, self._stack, self._told)
+            if self._is_over or not self._stack:  # nobody knows where it stands now
+                self._remove()
+        return True
 
 
-def begin(out: str | os.PathLike[str] | None) -> Beginning | None:
-    """Look at this thread, if this process is a rank that `dsprof attach` has started; `out` is the
-    run's folder."""
+def begin(out: str | os.PathLike[str] | None, trains: Callable[[], bool]) -> Beginning | None:
+    """Look at this thread, if this process is a rank that `dsprof attach` has started.
+
+    Args:
+        out: the run's folder.
+        trains: whether an optimizer has stepped.
+    """
     folder, rank = Path(out or os.environ.get("DSPROF_OUT") or ""), rank_of_its_own()
-    if rank is None or not (folder / FOLDER).is_dir():
+    looks = seconds_between(os.environ.get("DSPROF_LOOKS")) > 0
+    if rank is None or not looks or not (folder / FOLDER).is_dir():
         return None
-    beginning = Beginning(folder.absolute(), rank)
+    beginning = Beginning(folder.absolute(), rank, trains)
     beginning.start()
     return beginning
 
 
 def rank_of_its_own() -> int | None:
-    """The rank that this process was started as; None of a launcher, or what a rank itself starts,
-    as workers and compilers, which inherit its number."""
-    mine = {name: os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()}
-    try:
-        above = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
-    except OSError:
-        above = []
-    if not mine or any(f"{name}={number}".encode() in above for name, number in mine.items()):
+    """The rank that this process was started as; None of a launcher, and of what a rank itself
+    starts, as workers and compilers, which inherit its number."""
+    told = [os.environ.get(name, "") for name in _RANK]
+    me = str(os.getpid())
+    if not all(one.isdecimal() for one in told) or os.environ.setdefault(_FIRST, me) != me:
         return None
-    return int(next(iter(mine.values())))
+    rank = int(told[0])
+    return rank if rank < int(told[2]) else None

@@ -28,7 +28,7 @@ from dsprof.hook import deaths
 from dsprof.hook.notices import UNSEEN
 from dsprof.hook.startup import startup
 from dsprof.output import tell
-from dsprof.recording import launches
+from dsprof.recording import beginnings, launches
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.layout import SUFFIX
 from dsprof.recording.unbegun import said_of
@@ -65,9 +65,11 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         code = _code_of(process)
     launches.end(out, launch, code)
     if not _is_recorded(folder, before, since):
-        begins = said_of(folder, int(since * 1e9))
+        begins = said_of(folder, launch) if code else ""
         why = _UNSEEN if (folder / FOLDER).exists() else "it was removed meanwhile"
         tell(f"dsprof: {out}: nothing was recorded{f'. {begins}' if begins else f' ({why})'}")
+    if not code:  # whoever told where it stood has ended well since
+        beginnings.forget(folder, launch=launch)
     return 128 - code if code < 0 else code
 
 
@@ -86,6 +88,7 @@ def prepare(
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         here = _written(_places(folder), text)
+        beginnings.forget(folder)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(

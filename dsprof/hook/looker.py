@@ -36,7 +36,11 @@ class Looker:
     """
 
     def __init__(
-        self, look: Callable[[float], float | None], what: str, every: float = EVERY
+        self,
+        look: Callable[[float], float | None],
+        what: str,
+        every: float = EVERY,
+        then: Callable[[], bool] | None = None,
     ) -> None:
         """Nothing is looked at yet.
 
@@ -44,8 +48,9 @@ class Looker:
             look: returns after how many seconds it is to be called again, None for the usual.
             what: what it does, for the line that says that it failed.
             every: seconds; 0 means never.
+            then: called behind each look, where garbage may be collected; whether to look on.
         """
-        self.look, self._every = look, every
+        self.look, self._every, self._then = look, every, then
         self.failed = ""
         self._holds_garbage = False  # none is collected, because somebody looks
         self._spent = self._told = 0  # ns
@@ -114,6 +119,8 @@ class Looker:
                 due = now + wait
             finally:
                 self.collect_again()
+            if self._then is not None and not self._then():
+                return
         self._goes_on.release()
 
 

@@ -15,14 +15,19 @@ from typing import Final
 from dsprof.hook.stacks import Call, Stacks, few
 from dsprof.hook.watched import Glance, Watched
 from dsprof.recording import Writer
-from dsprof.recording.layout import BETWEEN_CALLS, until_next_stand
+from dsprof.recording.layout import BETWEEN_CALLS, NAME_BITS, OVER, PHASE, until_next_stand
 
 STILL: Final = 10_000_000_000  # ns; few phases and collectives of a step that goes on last so long
 SOON: Final = STILL // 2  # ns; from then on it is looked at
 LEAST: Final = 5  # looks that saw it, and more than half of all
+LONGER: Final = 1.2  # times as long as ever before in that phase and collective
+LATEST: Final = 600_000_000_000  # ns after which it is told in any case
 AT_ONCE: Final = 20  # rows that may be written at any time; one a minute is free besides
 MINUTE: Final = 60_000_000_000  # ns
 TEXTS: Final = 200  # different stacks; each part of a recording repeats them
+
+
+_NAME: Final = (1 << NAME_BITS) - 1
 
 
 class Common:
@@ -57,10 +62,15 @@ class Standing:
         self._writer, self._stacks = writer, stacks
         self._begun, self._rows = perf_counter_ns(), 0
         self._texts: set[str] = set()
-        self._begin((), self._begun)
+        self._longest: dict[tuple[int, int], int] = {}  # collective and phase → ns that it lasted
+        self._begin((0, 0, 0), self._begun)
 
     def _begin(self, cell: tuple[int, ...], at: int) -> None:
-        self._cell, self._since, self._due = cell, at, STILL
+        """What usually takes long is told once it takes longer than that."""
+        place = cell[0] & _NAME, cell[PHASE] & _NAME | cell[PHASE] & OVER
+        usual = self._longest.get(place, 0)
+        self._cell, self._since, self._place = cell, at, place
+        self._due = max(STILL, min(usual * LONGER, LATEST))
         self._common, self._is_told = Common(), False
 
     def look(self, thread: int, watched: Watched, glance: Glance) -> None:
@@ -68,6 +78,10 @@ class Standing:
         now, cell = perf_counter_ns(), tuple(self._writer.ring.cell)
         if cell != self._cell:
             left = self._is_told and not self._writer.ring.keeps_cell
+            if now - self._since > SOON and len(self._longest) < TEXTS:
+                self._longest[self._place] = max(
+                    now - self._since, self._longest.get(self._place, 0)
+                )
             self._begin(cell, now)
             if left:  # else what was told would seem to last
                 self._write(now, "")

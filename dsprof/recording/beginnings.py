@@ -1,7 +1,7 @@
-"""What ranks stand in that have not begun to train: a file for each, beside the recordings to come.
+"""What ranks stand in that have not begun to train: a file for each, beside recordings to come.
 
-It holds one line of JSON: `rank`, `host`, `pid`, `stack` (the calls, the innermost first), for how
-many `seconds` it was seen in these, and `at`, when that was last, in ns since 1970.
+It holds one line of JSON: `rank`, `host`, `pid`, `launch`, `stack` (the calls, the innermost
+first), for how many `seconds` it was seen in these, and `at`, when that was last, in ns since 1970.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from dsprof.recording.launches import FOLDER
+from dsprof.recording.launches import FOLDER, end_of
 
+OFTEN: Final = 30.0  # seconds after which a rank that stands there tells so again, at most
+_HOLDS: Final = int((OFTEN + 15) * 1e9)  # ns: else it stands elsewhere, where nobody can look
 _SUFFIX: Final = ".begins"
 _MOST: Final = 1 << 14  # bytes of such a file
-_TOGETHER: Final = 300_000_000_000  # ns; ranks that hang together tell of it at least so often
+_RANKS: Final = 1 << 24
+_LONGEST: Final = 1e7  # seconds
 
 
 class Begins(NamedTuple):
@@ -27,6 +30,7 @@ class Begins(NamedTuple):
 
     rank: int
     host: str
+    launch: str
     stack: str
     seconds: float
     at: int
@@ -43,29 +47,58 @@ def write(file: Path, rank: int, stack: str, seconds: float) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    process = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid()}
+    process: dict[str, Any] = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid()}
+    process["launch"] = os.environ.get("DSPROF_LAUNCH", "")
     told = {**process, "stack": stack, "seconds": seconds, "at": time.time_ns()}
     new = file.with_suffix(".new")
-    new.write_text(json.dumps(told), "utf-8")
-    new.replace(file)
+    try:
+        new.write_text(json.dumps(told), "utf-8")
+        new.replace(file)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
-def begins(folder: str | os.PathLike[str], since: int = 0) -> list[Begins]:
-    """Of the ranks of the last launch that have not begun to train, in their order.
+def forget(folder: Path, rank: int | None = None, launch: str | None = None) -> None:
+    """Remove what was told of a rank of this launch, of a launch, or of all that are over."""
+    mine = os.environ.get("DSPROF_LAUNCH", "")
+    for file, one in _all_of(folder):
+        if rank is not None:
+            meant = (one.rank, one.launch) == (rank, mine)
+        elif launch is not None:
+            meant = one.launch == launch
+        else:
+            meant = not _holds(folder, one) or end_of(folder, one.launch) is not None
+        if meant:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
-    Args:
-        since: ns since 1970; leave out what was seen before.
-    """
-    every = sorted(_all_of(Path(folder)), key=lambda one: one.at)
-    first = max(since, every[-1].at - _TOGETHER) if every else 0
-    found = {one.rank: one for one in every if one.at >= first}
+
+def begins(folder: str | os.PathLike[str], launch: str | None = None) -> list[Begins]:
+    """Of the ranks that have not begun to train, in their order; of the last launch, or of one."""
+    place = Path(folder)
+    every = sorted((one for _, one in _all_of(place)), key=lambda one: one.at)
+    last = every[-1].launch if every and launch is None else launch
+    mine = [one for one in every if one.launch == last and _holds(place, one)]
+    found = {one.rank: one for one in mine}
     return [found[rank] for rank in sorted(found)]
 
 
-def _all_of(folder: Path) -> Iterator[Begins]:
+def _holds(folder: Path, one: Begins) -> bool:
+    """Whether it has told so until its launch ended, or now."""
+    end = end_of(folder, one.launch)
+    return (end.at if end else time.time_ns()) - one.at <= _HOLDS
+
+
+def _all_of(folder: Path) -> Iterator[tuple[Path, Begins]]:
     for file in (folder / FOLDER).glob(f"*{_SUFFIX}"):
         with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+            if not file.is_file():
+                continue
             with file.open("rb") as stream:
                 told = json.loads(stream.read(_MOST))
-            numbers = int(told["rank"]), float(told["seconds"]), int(told["at"])
-            yield Begins(numbers[0], str(told["host"]), str(told["stack"]), *numbers[1:])
+            rank, seconds, at = told["rank"], float(told["seconds"]), int(told["at"])
+            words = str(told["host"]), str(told["launch"]), str(told["stack"])
+            if isinstance(rank, int) and 0 <= rank < _RANKS and 0 < seconds < _LONGEST:
+                yield file, Begins(rank, *words, seconds, at)

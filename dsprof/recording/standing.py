@@ -33,7 +33,7 @@ class LastStand:
         trained = max(kinds.rfind(kind) for kind in _TRAINING)
         last = kinds.rfind(RowKind.METRIC)
         row = STAND.unpack_from(rows, last * ROW) if last > trained else None
-        if row and names.path.get(row[_NAME]) == STANDING:
+        if row and names.path.get(row[_NAME]) == STANDING and abs(row[_AT]) < LATE:
             lasted = row[_SECONDS] * 1e9 if 0 <= row[_SECONDS] * 1e9 < LATE else 0.0
             self.cell, self.stack = row[_CELL], names.text.get(row[_TEXT], "")
             self.kept = bool(row[_KEPT])

@@ -9,7 +9,6 @@ from dsprof.recording.beginnings import Begins, begins
 from dsprof.recording.frames import frames_of, told_of
 from dsprof.units import format_ranks, format_seconds
 
-_LONGEST: Final = 1e9  # seconds; more is damaged
 _PLACES: Final = 4  # that are told, those of the fewest ranks first
 #: Who builds an extension of PyTorch holds a lock, and leaves it there if it is killed.
 _BATON: Final = "torch/utils/file_baton.py"
@@ -20,15 +19,16 @@ _LOCK: Final = (
 )
 
 
-def said_of(folder: str | os.PathLike[str], since: int = 0) -> str:
+def said_of(folder: str | os.PathLike[str], launch: str | None = None) -> str:
     """A sentence of where the ranks stood that have not begun to train; "" if nobody knows of any.
+    Of the last launch, or of `launch`.
 
     `Rank 0 stood in barrier (torch/c10d.py), called by train.py:7, for 20.1 s; rank 1 ...`.
     """
     places: dict[str, list[Begins]] = {}
-    for one in begins(folder, since):
+    for one in begins(folder, launch):
         frames = frames_of(one.stack)
-        if frames and 0 < one.seconds < _LONGEST:
+        if frames:
             places.setdefault(told_of(frames), []).append(one)
     most = sorted(places, key=lambda place: len(places[place]))[:_PLACES]
     said = "; ".join(
@@ -36,5 +36,7 @@ def said_of(folder: str | os.PathLike[str], since: int = 0) -> str:
         f"{format_seconds(max(one.seconds for one in places[place]))}"
         for place in most
     )
+    left = sum(map(len, places.values())) - sum(len(places[place]) for place in most)
+    said += f"; {left:,} more elsewhere" if left else ""
     lock = f". {_LOCK}" if any(_BATON in place for place in most) else ""
     return f"{said[0].upper()}{said[1:]}{lock}" if said else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,8 +19,10 @@ from dsprof.recording.beginnings import begins
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.unbegun import said_of
 from tests.hook.jobs_of import JOBS, PATHS, interpreter
+from tests.recording.test_beginnings import stands as stands_at
 
 WAIT, LOAD = Call("wait", "lib/io.py", 0, is_own=False), Call("load", "./a.py", 3, is_own=True)
+RANK = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
 ASK = "from dsprof.hook.beginning import rank_of_its_own as rank; print(rank())"
 
 
@@ -28,16 +31,20 @@ class Stands:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.calls, self.sees, self.folder = 0.0, [WAIT, LOAD], True, folder
+        self.trains = False
         (folder / FOLDER).mkdir()
         monkeypatch.setattr(beginning, "perf_counter", lambda: self.now)
-        self.beginning = Beginning(folder, 3)
         monkeypatch.setattr(beginning, "seen_at", lambda *_: self.calls if self.sees else None)
+        self.beginning = Beginning(folder, 3, lambda: self.trains)
 
-    def look(self, seconds: float, *, sees: Callable[[int], bool] = lambda _: True) -> None:
+    def look(self, seconds: float, *, sees: Callable[[int], bool] = lambda _: True) -> bool:
+        goes_on = True
         for n in range(round(seconds / EVERY)):
             self.now += EVERY
             self.sees = sees(n)
             self.beginning._look(0.0)
+            goes_on = self.beginning._write()
+        return goes_on
 
     def told(self) -> list[tuple[int, str, float]]:
         return [(one.rank, one.stack, one.seconds) for one in begins(self.folder)]
@@ -48,17 +55,18 @@ def stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stands:
     return Stands(tmp_path, monkeypatch)
 
 
-def test_what_a_rank_stands_in_is_told_after_ten_seconds_and_then_less_often(
+def test_what_a_rank_stands_in_is_told_every_ten_seconds_and_later_less_often(
     stands: Stands,
 ) -> None:
     stands.look(9)
     assert stands.told() == []
     told = []
-    for _ in range(300):
+    for _ in range(200):
         stands.look(1)
         told += stands.told()
     assert {stack for _, stack, _ in told} == {"wait (lib/io.py) < load (./a.py:3)"}
-    assert list(dict.fromkeys(seconds for *_, seconds in told)) == [10, 20, 40, 80, 140, 200, 260]
+    times = list(dict.fromkeys(seconds for *_, seconds in told))
+    assert times == [*range(10, 130, 10), 150, 180]
 
 
 def test_where_it_stands_elsewhere_that_is_told_and_for_how_long(stands: Stands) -> None:
@@ -68,8 +76,10 @@ def test_where_it_stands_elsewhere_that_is_told_and_for_how_long(stands: Stands)
     assert stands.told() == [(3, "load (./a.py:3)", 20.0)]
 
 
-def test_looks_that_saw_nothing_tell_nothing(stands: Stands) -> None:
-    stands.look(60, sees=lambda n: n % 4 == 0)
+def test_once_nobody_sees_where_it_is_nothing_is_told_of_it(stands: Stands) -> None:
+    stands.look(30)
+    assert stands.told() != []
+    stands.look(12, sees=lambda n: n % 4 == 0)
     assert stands.told() == []
 
 
@@ -80,10 +90,35 @@ def test_nothing_is_left_once_training_is_found(stands: Stands) -> None:
     stands.beginning.stop()
 
 
+def test_nobody_looks_on_at_a_rank_that_trains_although_nothing_records_it(stands: Stands) -> None:
+    assert stands.look(30)
+    stands.trains = True
+    assert not stands.look(1)
+    assert stands.told() == []
+
+
+def test_what_a_rank_told_in_an_attempt_before_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSPROF_LAUNCH", "mine")
+    stands_at(tmp_path, 3, launch="mine")
+    stands_at(tmp_path, 4, launch="mine")
+    begun = Beginning(tmp_path, 3, lambda: False)
+    begun.start()
+    assert [one.rank for one in begins(tmp_path)] == [4]
+    begun.stop()
+
+
+def test_a_file_server_that_is_gone_harms_no_end(stands: Stands) -> None:
+    shutil.rmtree(stands.folder / FOLDER)
+    (stands.folder / FOLDER).write_text("", "utf-8")
+    stands.beginning.stop()
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="warns of threads")
 def test_a_forked_process_leaves_what_its_parent_tells(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
-    begun = Beginning(tmp_path, 3)
+    begun = Beginning(tmp_path, 3, lambda: False)
     begun.start()
     try:
         begun._file.write_text("{}", "utf-8")
@@ -101,8 +136,8 @@ def test_a_forked_process_leaves_what_its_parent_tells(tmp_path: Path) -> None:
 
 
 def test_a_process_that_a_rank_starts_is_none(tmp_path: Path) -> None:
-    """It inherits the number: workers, compilers, what prepares data."""
-    environment = {**os.environ, "RANK": "5", "PYTHONPATH": PATHS}
+    """It inherits the number: workers, compilers, what prepares data, also where the rank ends."""
+    environment = {**os.environ, "PYTHONPATH": PATHS, **RANK}
     (tmp_path / "helper.py").write_text(ASK, "utf-8")
     helper = str(tmp_path / "helper.py")
     again = f"import subprocess, sys; subprocess.run([sys.executable, {helper!r}])"
@@ -112,33 +147,36 @@ def test_a_process_that_a_rank_starts_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "rank"),
-    [("RANK", "2", 2), ("OMPI_COMM_WORLD_RANK", "4", 4), ("RANK", "first", None),
-     ("SLURM_PROCID", "1", None)],
+    ("more", "rank"),
+    [({}, 5), ({"RANK": "first"}, None), ({"RANK": "8"}, None), ({"LOCAL_RANK": ""}, None),
+     ({"DSPROF_RANK_OF": "1"}, None)],
 )  # fmt: skip
-def test_a_rank_has_a_number_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, name: str, number: str, rank: int | None
+def test_a_rank_has_a_number_of_its_own_and_of_its_host(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, str], rank: int | None
 ) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv(name, number)
+    """A launcher may have been given one of its node."""
+    for name, word in ({"DSPROF_RANK_OF": str(os.getpid())} | RANK | more).items():
+        monkeypatch.setenv(name, word)
     assert rank_of_its_own() == rank
 
 
 def test_only_what_dsprof_attach_has_started_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RANK", "0")
-    assert begin(tmp_path) is None
+    for name, word in ({"DSPROF_RANK_OF": str(os.getpid())} | RANK).items():
+        monkeypatch.setenv(name, word)
+    assert begin(tmp_path, lambda: False) is None
     (tmp_path / FOLDER).mkdir()
-    begun = begin(tmp_path)
+    begun = begin(tmp_path, lambda: False)
     assert begun is not None
     begun.stop()
-    monkeypatch.delenv("RANK")
-    assert begin(tmp_path) is None
+    monkeypatch.setenv("DSPROF_LOOKS", "0")
+    assert begin(tmp_path, lambda: False) is None
 
 
 def test_of_a_job_that_never_began_to_train_it_is_told_where_it_stood(tmp_path: Path) -> None:
-    rank = ["env", "RANK=1", interpreter("torch"), str(JOBS / "begins.py")]
+    given = [f"{name}={word}" for name, word in RANK.items()]
+    rank = ["env", *given, interpreter("torch"), str(JOBS / "begins.py")]
     command = [sys.executable, "-m", "dsprof.hook.launch", str(tmp_path), *rank]
     environment = {**os.environ, "PYTHONPATH": PATHS}
     job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -147,4 +185,4 @@ def test_of_a_job_that_never_began_to_train_it_is_told_where_it_stood(tmp_path: 
         time.sleep(0.1)
     job.terminate()
     said = job.communicate(timeout=60)[1]
-    assert "nothing was recorded. Rank 1 stood in waits (begins.py:15), for " in said
+    assert "nothing was recorded. Rank 5 stood in waits (begins.py:15), for " in said

@@ -109,8 +109,24 @@ def test_stacks_with_nothing_in_common_tell_nothing(stands: Stands) -> None:
     assert stands.told() == []
 
 
-def test_rows_stay_few_in_a_job_whose_every_step_is_that_long(stands: Stands) -> None:
+def test_what_usually_takes_that_long_is_told_once_it_takes_longer_than_ever(
+    stands: Stands,
+) -> None:
+    """A job whose every step has such a phase would fill its recording, and hangs one day."""
     for _ in range(200):
+        stands.look(30)
+        stands.move()
+    usual = len(stands.told())
+    assert usual < 6
+    stands.look(36)
+    assert len(stands.told()) == usual
+    stands.look(2)
+    assert [round(seconds) for seconds, _ in stands.told()[usual:]] == [36]
+
+
+def test_rows_stay_few_where_many_places_take_that_long(stands: Stands) -> None:
+    for place in range(200):
+        stands.writer.ring.cell[0] = place + 1
         stands.look(12)
         stands.move()
     minutes = 200 * 12 // 60
@@ -119,6 +135,7 @@ def test_rows_stay_few_in_a_job_whose_every_step_is_that_long(stands: Stands) ->
 
 def test_texts_stay_few(stands: Stands) -> None:
     for n in range(TEXTS + 10):
+        stands.writer.ring.cell[0] = n + 1
         stands.calls = [Call(f"f{n}", "./a.py", 1, is_own=True)]
         stands.look(12)
         stands.move()

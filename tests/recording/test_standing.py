@@ -174,3 +174,10 @@ def test_the_cell_in_the_file_counts_where_it_is_written(tmp_path: Path) -> None
     writer.flush()
     assert place(Recording(writer.path))[1] == "broadcast"
     writer.close()
+
+
+def test_times_that_no_clock_has_are_no_place(writer: Writer) -> None:
+    for at in (2**63 - 1, -(2**63)):
+        writer.stand(at, 10.0, "f (./a.py:1)")
+    writer.flush_beside()
+    assert stands_in(writer.path) == ""
