@@ -21,13 +21,11 @@ from dsprof.hook.stacks import Stacks
 from dsprof.hook.standing import Common, seen_at
 from dsprof.hook.watched import Watched
 from dsprof.recording import beginnings
-from dsprof.recording.beginnings import OFTEN
+from dsprof.recording.beginnings import BUSY, LONG, OFTEN
 from dsprof.recording.launches import FOLDER
 
 WHAT: Final = "looking at what runs before training begins"
 EVERY: Final = 0.5  # seconds between two looks
-LONG: Final = 10.0  # seconds
-BUSY: Final = 120.0  # seconds in one place for which it is told every 10 s; then every `OFTEN`
 _RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what launchers give to ranks alone
 _FIRST: Final = "DSPROF_RANK_OF"  # the process that was a rank first: what it starts is none
 

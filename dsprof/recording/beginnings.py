@@ -17,8 +17,10 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.recording.launches import FOLDER, end_of
 
-OFTEN: Final = 30.0  # seconds after which a rank that stands there tells so again, at most
-_HOLDS: Final = int((OFTEN + 15) * 1e9)  # ns: else it stands elsewhere, where nobody can look
+LONG: Final = 10.0  # seconds after which a rank that stands somewhere tells so, and again
+BUSY: Final = 120.0  # seconds for which it does; then it does every `OFTEN`
+OFTEN: Final = 30.0  # seconds
+_LATE: Final = 12.0  # seconds: later than that it stands elsewhere, where nobody can look
 _SUFFIX: Final = ".begins"
 _MOST: Final = 1 << 14  # bytes of such a file
 _RANKS: Final = 1 << 24
@@ -88,7 +90,8 @@ def begins(folder: str | os.PathLike[str], launch: str | None = None) -> list[Be
 def _holds(folder: Path, one: Begins) -> bool:
     """Whether it has told so until its launch ended, or now."""
     end = end_of(folder, one.launch)
-    return (end.at if end else time.time_ns()) - one.at <= _HOLDS
+    most = (LONG if one.seconds < BUSY else OFTEN) + _LATE
+    return (end.at if end else time.time_ns()) - one.at <= most * 1e9
 
 
 def _all_of(folder: Path) -> Iterator[tuple[Path, Begins]]:

@@ -60,19 +60,20 @@ def test_what_cannot_be_written_leaves_nothing_behind(
 def test_only_ranks_of_one_launch_are_told_the_last_or_that_which_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    stands(tmp_path, 0, launch="one", ago=20.0)
+    stands(tmp_path, 0, launch="one", ago=10.0)
     stands(tmp_path, 1, launch="two", ago=5.0)
     assert (ranks(tmp_path), ranks(tmp_path, "one"), ranks(tmp_path, "none")) == ([1], [0], [])
 
 
+@pytest.mark.parametrize(("seconds", "holds"), [(20.0, 20.0), (300.0, 40.0)])
 def test_what_was_not_told_again_until_the_launch_ended_no_longer_held_then(
-    tmp_path: Path,
+    tmp_path: Path, seconds: float, holds: float
 ) -> None:
-    stands(tmp_path, 0, ago=1000.0)
+    stands(tmp_path, 0, ago=1000.0, seconds=seconds)
     assert ranks(tmp_path) == []
-    over(tmp_path, "one", ago=960.0)
+    over(tmp_path, "one", ago=1000.0 - holds)
     assert ranks(tmp_path) == [0]
-    over(tmp_path, "one", ago=900.0)
+    over(tmp_path, "one", ago=995.0 - holds)
     assert ranks(tmp_path) == []
 
 
