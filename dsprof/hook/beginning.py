@@ -97,15 +97,18 @@ class Beginning:
 
 
 def begin(out: str | os.PathLike[str] | None, trains: Callable[[], bool]) -> Beginning | None:
-    """Look at this thread, if this process is a rank that `dsprof attach` has started.
+    """Look at this thread, if this process is a rank that `dsprof attach` has started. One that was
+    joined while it trains is left as it was, its environment too.
 
     Args:
         out: the run's folder.
         trains: whether an optimizer has stepped.
     """
-    folder, rank = Path(out or os.environ.get("DSPROF_OUT") or ""), rank_of_its_own()
+    folder = Path(out or os.environ.get("DSPROF_OUT") or "")
+    started = FOLDER in os.environ.get("PYTHONPATH", "") and (folder / FOLDER).is_dir()
     looks = seconds_between(os.environ.get("DSPROF_LOOKS")) > 0
-    if rank is None or not looks or not (folder / FOLDER).is_dir():
+    rank = rank_of_its_own() if started and looks else None
+    if rank is None:
         return None
     beginning = Beginning(folder.absolute(), rank, trains)
     beginning.start()

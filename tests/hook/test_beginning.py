@@ -165,8 +165,11 @@ def test_only_what_dsprof_attach_has_started_is_looked_at(
 ) -> None:
     for name, word in ({"DSPROF_RANK_OF": str(os.getpid())} | RANK).items():
         monkeypatch.setenv(name, word)
-    assert begin(tmp_path, lambda: False) is None
     (tmp_path / FOLDER).mkdir()
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert begin(tmp_path, lambda: False) is None  # it was joined
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / FOLDER}:/elsewhere")
+    assert begin(tmp_path / "absent", lambda: False) is None
     begun = begin(tmp_path, lambda: False)
     assert begun is not None
     begun.stop()
