@@ -25,7 +25,6 @@ from dsprof.recording.beginnings import BUSY, LONG, OFTEN
 from dsprof.recording.launches import FOLDER
 
 WHAT: Final = "looking at what runs before training begins"
-EVERY: Final = 0.5  # seconds between two looks
 _RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what launchers give to ranks alone
 _FIRST: Final = "DSPROF_RANK_OF"  # the process that was a rank first: what it starts is none
 
@@ -40,10 +39,11 @@ class Beginning:
         self._since = self._window = perf_counter()
         self._stack, self._told = "", 0.0  # and for how many seconds, when it was written last
         self._due, self._is_over = False, False
-        self._looker = Looker(self._look, WHAT, EVERY, self._write)
+        self._looker = Looker(self._look, WHAT, then=self._write)
 
     def start(self) -> None:
-        beginnings.forget(self._folder, self._rank)  # of an attempt before
+        before = self._rank, os.environ.get("DSPROF_LAUNCH", "")  # an attempt of the same launch
+        beginnings.forget(self._folder, lambda one: (one.rank, one.launch) == before)
         self._watched.find_clock(self._thread)
         if self._looker.start():
             atexit.register(self.stop)

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +70,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         why = _UNSEEN if (folder / FOLDER).exists() else "it was removed meanwhile"
         tell(f"dsprof: {out}: nothing was recorded{f'. {begins}' if begins else f' ({why})'}")
     if not code:  # whoever told where it stood has ended well since
-        beginnings.forget(folder, launch=launch)
+        beginnings.forget(folder, lambda one: one.launch == launch)
     return 128 - code if code < 0 else code
 
 
@@ -88,7 +89,7 @@ def prepare(
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         here = _written(_places(folder), text)
-        beginnings.forget(folder)
+        beginnings.forget(folder, partial(beginnings.is_over, folder))
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(

@@ -26,7 +26,6 @@ AT_ONCE: Final = 20  # rows that may be written at any time; one a minute is fre
 MINUTE: Final = 60_000_000_000  # ns
 TEXTS: Final = 200  # different stacks; each part of a recording repeats them
 
-
 _NAME: Final = (1 << NAME_BITS) - 1
 
 
@@ -78,10 +77,7 @@ class Standing:
         now, cell = perf_counter_ns(), tuple(self._writer.ring.cell)
         if cell != self._cell:
             left = self._is_told and not self._writer.ring.keeps_cell
-            if now - self._since > SOON and len(self._longest) < TEXTS:
-                self._longest[self._place] = max(
-                    now - self._since, self._longest.get(self._place, 0)
-                )
+            self._note_how_long(now - self._since)
             self._begin(cell, now)
             if left:  # else what was told would seem to last
                 self._write(now, "")
@@ -91,6 +87,11 @@ class Standing:
         self._common.add(seen_at(glance, thread, watched, self._stacks))
         if lasted >= self._due and self._tell(now):
             self._due = lasted + until_next_stand(lasted)
+
+    def _note_how_long(self, lasted: int) -> None:
+        known = self._longest.get(self._place)
+        if lasted > SOON and (known is not None or len(self._longest) < TEXTS):
+            self._longest[self._place] = max(lasted, known or 0)
 
     def _tell(self, now: int) -> bool:
         """Whether it was told. Where there is no cell, it is even if nobody knows in which code."""

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,19 +62,17 @@ def write(file: Path, rank: int, stack: str, seconds: float) -> None:
         raise
 
 
-def forget(folder: Path, rank: int | None = None, launch: str | None = None) -> None:
-    """Remove what was told of a rank of this launch, of a launch, or of all that are over."""
-    mine = os.environ.get("DSPROF_LAUNCH", "")
+def forget(folder: Path, is_meant: Callable[[Begins], bool]) -> None:
+    """Remove what was told of these ranks."""
     for file, one in _all_of(folder):
-        if rank is not None:
-            meant = (one.rank, one.launch) == (rank, mine)
-        elif launch is not None:
-            meant = one.launch == launch
-        else:
-            meant = not _holds(folder, one) or end_of(folder, one.launch) is not None
-        if meant:
+        if is_meant(one):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
+
+
+def is_over(folder: Path, one: Begins) -> bool:
+    """Whether its launch has ended, or must have been killed."""
+    return not _holds(folder, one) or end_of(folder, one.launch) is not None
 
 
 def begins(folder: str | os.PathLike[str], launch: str | None = None) -> list[Begins]:

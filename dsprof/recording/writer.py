@@ -365,11 +365,7 @@ class Writer:
         calls = starmap(COLLECTIVE.pack, collectives)
         detail = b"".join([*starmap(SPAN.pack, spans), *calls, *samples])
         lasting = [*starmap(VALUE.pack, values), *starmap(STEP.pack, steps), *marks]
-        try:
-            self.ring.append(b"".join(texts), detail, b"".join(lasting))
-        except BaseException:  # including Ctrl-C in the middle
-            self._texts = self._defined[:]  # some of them may be among the lost rows
-            raise
+        self._append(texts, detail, lasting)
         if not self._is_to_close and self.ring.is_full(step_ended=bool(steps)):  # END is the last
             self.ring.turn(b"".join(self._defined))
 
@@ -392,10 +388,17 @@ class Writer:
         if not self.ring.is_open:
             return
         try:
-            self.ring.append(b"".join(texts), b"", b"".join(marks))
-        except BaseException:
-            self._texts = self._defined[:]
+            self._append(texts, b"", marks)
+        except DsprofError:
             self.ring.spare, self.ring.failed = spare, False
+            raise
+
+    def _append(self, texts: list[bytes], detail: bytes, lasting: list[bytes]) -> None:
+        """All or nothing; raises as `flush`."""
+        try:
+            self.ring.append(b"".join(texts), detail, b"".join(lasting))
+        except BaseException:  # including Ctrl-C in the middle
+            self._texts = self._defined[:]  # some of them may be among the lost rows
             raise
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.hook import beginning
-from dsprof.hook.beginning import EVERY, Beginning, begin, rank_of_its_own
+from dsprof.hook import beginning, looker
+from dsprof.hook.beginning import Beginning, begin, rank_of_its_own
 from dsprof.hook.stacks import Call
 from dsprof.recording.beginnings import begins
 from dsprof.recording.launches import FOLDER
@@ -21,6 +21,7 @@ from dsprof.recording.unbegun import said_of
 from tests.hook.jobs_of import JOBS, PATHS, interpreter
 from tests.recording.test_beginnings import stands as stands_at
 
+EVERY = 0.5  # seconds
 WAIT, LOAD = Call("wait", "lib/io.py", 0, is_own=False), Call("load", "./a.py", 3, is_own=True)
 RANK = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
 ASK = "from dsprof.hook.beginning import rank_of_its_own as rank; print(rank())"
@@ -67,6 +68,25 @@ def test_what_a_rank_stands_in_is_told_every_ten_seconds_and_later_less_often(
     assert {stack for _, stack, _ in told} == {"wait (lib/io.py) < load (./a.py:3)"}
     times = list(dict.fromkeys(seconds for *_, seconds in told))
     assert times == [*range(10, 130, 10), 150, 180]
+
+
+def test_it_is_still_told_after_an_hour(stands: Stands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are fewer then, and must suffice."""
+
+    class GoesOn:
+        def acquire(self, _: bool, timeout: float) -> bool:
+            stands.now += timeout
+            return stands.now > 3_600
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(looker, "perf_counter", lambda: stands.now)
+    monkeypatch.setattr(stands.beginning._looker, "_goes_on", GoesOn())
+    stands.beginning._looker._loop()
+    ((_, stack, seconds),) = stands.told()
+    assert stack
+    assert 3_550 < seconds < 3_600
 
 
 def test_where_it_stands_elsewhere_that_is_told_and_for_how_long(stands: Stands) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsprof.recording.beginnings import begins, file_of, forget, write
+from dsprof.recording.beginnings import begins, file_of, forget, is_over, write
 from dsprof.recording.launches import FOLDER
 
 SECOND = 10**9
@@ -90,7 +91,7 @@ def test_what_launches_told_that_are_over_is_forgotten_as_another_one_begins(
     over(tmp_path, "ended", ago=1.0)
     stands(tmp_path, 1, launch="killed", ago=100.0)
     stands(tmp_path, 2, launch="beside")
-    forget(tmp_path)
+    forget(tmp_path, partial(is_over, tmp_path))
     assert [file.name for file in (tmp_path / FOLDER).glob("*.begins")] == ["rank-00002.7.begins"]
-    forget(tmp_path, launch="beside")
+    forget(tmp_path, lambda one: one.launch == "beside")
     assert list((tmp_path / FOLDER).glob("*.begins")) == []
