@@ -152,9 +152,9 @@ def _silence(idle: float, processes: Sequence[Process]) -> str:
     for process in processes:
         if process.state != "ended":
             inside.setdefault(process.where or "no collective", []).append(process)
-    waits = [
-        f"{_ranks(of)} in {word}" for word, of in sorted(inside.items(), key=lambda i: len(i[1]))
-    ]
+    # First who is in no collective: the others wait for it, and what comes last may be cut.
+    told = sorted(inside.items(), key=lambda one: (bool(one[1][0].operation), len(one[1])))
+    waits = [f"{_ranks(of)} in {word}" for word, of in told]
     return "; ".join([said, *waits[:3]])
 
 
