@@ -25,8 +25,8 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
-from tests.findings.test_between_steps import is_twentieth, written
-from tests.findings.test_between_steps import job as between_steps
+from tests.findings.unknown.test_between_steps import is_twentieth, written
+from tests.findings.unknown.test_between_steps import job as between_steps
 from tests.loaded import run_of_text, sample
 from tests.recording.recorded import MS, header, record
 from tests.run.run_rows import events, metric, timers

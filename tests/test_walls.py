@@ -29,6 +29,22 @@ LAYERS = (
     ("__main__",),
 )
 
+#: The same within `findings`, where rules of one topic use what others measure. Modules of no
+#: topic are what all of these use, or put them together.
+TOPICS = (
+    ("what all use",),
+    ("resources", "seen"),
+    ("failures",),
+    ("beside", "ranks"),
+    ("numerics", "over_time"),
+    ("unknown",),
+    ("pipeline",),
+    ("communication",),
+    ("host",),
+    ("what uses all",),
+)
+USE_ALL = {"rules", "same_cause", "trust", "gate"}
+
 #: What looks up: `Run.findings`, and what they go by, are views that are made two layers higher.
 UPWARD = {("dsprof.run.run", "dsprof.findings"), ("dsprof.run.run", "dsprof.findings.facts")}
 
@@ -39,6 +55,17 @@ HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy"}
 def layer(module: str) -> int:
     name = module.split(".")[1]
     return next(number for number, names in enumerate(LAYERS) if name in names)
+
+
+def topic(module: str) -> str:
+    _, _, name, *inside = module.split(".")
+    if inside or modules()[module].name == "__init__.py":
+        return name
+    return "what uses all" if name in USE_ALL else "what all use"
+
+
+def topic_level(module: str) -> int:
+    return next(number for number, names in enumerate(TOPICS) if topic(module) in names)
 
 
 def module_name(file: Path) -> str:
@@ -90,6 +117,7 @@ def reached(module: str) -> set[str]:
 
 
 PARTS = [name for name in modules() if name != "dsprof"]
+OF_FINDINGS = [name for name in PARTS if name.startswith("dsprof.findings.")]
 
 
 def test_every_module_has_its_layer() -> None:
@@ -105,6 +133,12 @@ def test_a_module_imports_only_lower_layers(module: str) -> None:
         if name.split(".")[1] != module.split(".")[1] and layer(name) >= layer(module)
     }
     assert {name for name in above if (module, name) not in UPWARD} == set()
+
+
+@pytest.mark.parametrize("module", OF_FINDINGS)
+def test_a_rule_imports_only_from_its_own_topic_and_lower_ones(module: str) -> None:
+    others = {name for name in imports()[module] & set(OF_FINDINGS) if topic(name) != topic(module)}
+    assert {name for name in others if topic_level(name) >= topic_level(module)} == set()
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -151,7 +151,7 @@ class Facts(Job):
             missed = (counted["issued"] - counted["seen"]).to_numpy()
             if missed.max() > counted["seen"].to_numpy()[missed.argmax()]:
                 return unseen  # as with tensor parallelism, whose collectives C++ issues
-            if missed.max() < len(self.run.steps):  # outside of steps, see `findings.unseen`
+            if missed.max() < len(self.run.steps):  # outside of steps, see `findings.seen.unseen`
                 return None
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:

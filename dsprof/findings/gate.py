@@ -8,7 +8,7 @@ from dsprof.events import Severity
 from dsprof.findings.facts import NO_TIMERS, Facts
 from dsprof.findings.rules import findings_of
 from dsprof.findings.thresholds import COMMUNICATION_CRITICAL, COMMUNICATION_WARNING
-from dsprof.findings.undivided import only_timer, undivided_share
+from dsprof.findings.unknown.undivided import only_timer, undivided_share
 from dsprof.units import format_share
 
 if TYPE_CHECKING:

@@ -8,41 +8,24 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from dsprof.events import GRAVITY, Severity
-from dsprof.findings import (
-    calls,
-    checkpoints,
-    communication,
-    contention,
-    costly,
-    divergence,
-    evaluations,
-    gathers,
-    generation,
-    host_bound,
-    host_sync,
-    input_data,
-    losses,
-    memory,
-    numerics,
-    overlap,
-    pipeline,
-    ranks,
-    shares,
-    small_messages,
-    spikes,
-    throttled,
-    throughput,
-    trust,
-    unaccounted,
-)
+from dsprof.findings import trust
+from dsprof.findings.beside import checkpoints, evaluations, generation
 from dsprof.findings.bounds import bounded, modest
-from dsprof.findings.extremes import between
+from dsprof.findings.communication import bound, calls, gathers, overlap, small_messages
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures import deaths, earlier, hangs, network, oom, still
 from dsprof.findings.finding import Abstention, Finding
+from dsprof.findings.host import costly, host_bound, host_sync, input_data, shares
+from dsprof.findings.numerics import divergence, losses, overflows
+from dsprof.findings.over_time import spikes, throughput
+from dsprof.findings.pipeline import bubbles
+from dsprof.findings.ranks import contention, stragglers
+from dsprof.findings.ranks.extremes import between
+from dsprof.findings.resources import memory, throttled
 from dsprof.findings.same_cause import told_once
-from dsprof.findings.unnumbered import unnumbered
-from dsprof.findings.unseen import doubted
+from dsprof.findings.seen.unseen import doubted
+from dsprof.findings.unknown import unaccounted
+from dsprof.findings.unknown.unnumbered import unnumbered
 from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others, for_trainer
 
 if TYPE_CHECKING:
@@ -59,10 +42,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "standing-still": still.standing_still,
     "earlier-failure": earlier.earlier_failure,
     "network-fallback": network.network_fallback,
-    "communication-bound": communication.communication_bound,
-    "pipeline-bubble": pipeline.pipeline_bubble,
-    "pipeline-imbalance": pipeline.pipeline_imbalance,
-    "straggler-rank": ranks.straggler_rank,
+    "communication-bound": bound.communication_bound,
+    "pipeline-bubble": bubbles.pipeline_bubble,
+    "pipeline-imbalance": bubbles.pipeline_imbalance,
+    "straggler-rank": stragglers.straggler_rank,
     "slow-link": calls.slow_link,
     "small-messages": small_messages.small_messages,
     "no-overlap": overlap.no_overlap,
@@ -81,7 +64,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "memory-pressure": memory.memory_pressure,
     "memory-growth": memory.memory_growth,
     "allocator-thrash": memory.allocator_thrash,
-    "overflow-streak": numerics.overflow_streak,
+    "overflow-streak": overflows.overflow_streak,
     "nan-loss": losses.nan_loss,
     "loss-diverged": divergence.loss_diverged,
     "step-spikes": spikes.step_spikes,

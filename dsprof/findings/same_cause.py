@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from dsprof.events import GRAVITY, Class, Severity
-from dsprof.findings.between_steps import pass_in_few
-from dsprof.findings.contention import short_of_cpu
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.growth import is_of, risen_between_steps
-from dsprof.findings.late_ranks import meet_every
-from dsprof.findings.spikes import LOOK, are_most_of, are_of, keep_time
+from dsprof.findings.over_time.growth import is_of, risen_between_steps
+from dsprof.findings.over_time.spikes import LOOK, are_most_of, are_of, keep_time
+from dsprof.findings.ranks.contention import short_of_cpu
+from dsprof.findings.ranks.late_ranks import meet_every
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
@@ -26,6 +25,7 @@ from dsprof.findings.thresholds import (
     UNACCOUNTED_WARNING,
     WAITING_EXPLAINS,
 )
+from dsprof.findings.unknown.between_steps import pass_in_few
 
 _LEAST: Final = {
     "straggler-rank": STRAGGLER_WARNING,

@@ -15,8 +15,8 @@ from dsprof.analysis.compared import MEETING
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.rest import untimed, untimed_by_step
 from dsprof.events import CLASSES, Class
-from dsprof.findings.late_ranks import stands_out
-from dsprof.findings.late_replica import late_replica
+from dsprof.findings.ranks.late_ranks import stands_out
+from dsprof.findings.ranks.late_replica import late_replica
 from dsprof.live.judged import Place, RankBars
 from dsprof.live.picture import (
     Bar,

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.lanes import Stretch, lanes
 from dsprof.analysis.turns import turns
 from dsprof.charts import step_lanes
-from dsprof.findings.late_replica import late_replica
+from dsprof.findings.ranks.late_replica import late_replica
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Section, Table
 from dsprof.page.unfinished import unfinished_step

@@ -11,9 +11,9 @@ from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.ranks import of_median_rank
 from dsprof.analysis.rest import untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
-from dsprof.findings.late_in_part import late_parts
-from dsprof.findings.late_ranks import may_wait, stands_out
-from dsprof.findings.late_replica import late_replica
+from dsprof.findings.ranks.late_in_part import late_parts
+from dsprof.findings.ranks.late_ranks import may_wait, stands_out
+from dsprof.findings.ranks.late_replica import late_replica
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among

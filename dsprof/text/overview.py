@@ -26,9 +26,9 @@ from dsprof.analysis.rates import (
     seconds_apart,
 )
 from dsprof.events import Kind
-from dsprof.findings.last_bar import Bar, bar
-from dsprof.findings.rated import counted
-from dsprof.findings.skips import told_since, told_skips
+from dsprof.findings.beside.rated import counted
+from dsprof.findings.numerics.skips import told_since, told_skips
+from dsprof.findings.unknown.last_bar import Bar, bar
 from dsprof.run.durations import window
 from dsprof.run.table import STEP, of_kind
 from dsprof.text.parts import Part, Phase, parts_of

@@ -20,8 +20,8 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import behind_the_last, evaluations_behind_the_last
 from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
-from dsprof.findings.late_in_part import late_parts
-from dsprof.findings.late_ranks import may_wait
+from dsprof.findings.ranks.late_in_part import late_parts
+from dsprof.findings.ranks.late_ranks import may_wait
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section

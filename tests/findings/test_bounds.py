@@ -14,7 +14,7 @@ from dsprof.findings import Finding, abstentions_of
 from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.run import Run, from_events
-from tests.findings.test_throughput import run_with
+from tests.findings.over_time.test_throughput import run_with
 from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with, metric, timers
 

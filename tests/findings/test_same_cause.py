@@ -10,8 +10,8 @@ from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.findings.finding import Finding
 from dsprof.run import Run
+from tests.findings.over_time.test_launches import launched
 from tests.findings.plants import Row, config, memory, metric, one, phase, run_of, steps
-from tests.findings.test_launches import launched
 
 
 def warned(run: Run) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from dsprof.live.tables import bars_of, rank_bars, ranks_of
 from dsprof.run import load
 from tests.findings.plants import metric, phase, run_of
-from tests.findings.test_between_steps import is_twentieth
-from tests.findings.test_between_steps import job as between_steps
 from tests.findings.test_engines import in_turns
+from tests.findings.unknown.test_between_steps import is_twentieth
+from tests.findings.unknown.test_between_steps import job as between_steps
 from tests.live.jobs import Job
 
 

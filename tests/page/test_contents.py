@@ -33,10 +33,10 @@ from dsprof.page.words import ranges
 from dsprof.run import Run, from_events, load
 from dsprof.text.words import gain
 from tests.findings.plants import run_of
-from tests.findings.test_between_steps import is_twentieth
-from tests.findings.test_between_steps import job as between_steps
+from tests.findings.ranks.test_stragglers import ranks
 from tests.findings.test_engines import in_turns
-from tests.findings.test_ranks import ranks
+from tests.findings.unknown.test_between_steps import is_twentieth
+from tests.findings.unknown.test_between_steps import job as between_steps
 from tests.loaded import sample
 from tests.page.runs import gpus, made, with_rows
 

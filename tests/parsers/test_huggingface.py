@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.findings.last_bar import bar
+from dsprof.findings.unknown.last_bar import bar
 from dsprof.text.stated import training
 from tests.findings.plants import one
 from tests.loaded import run_of_text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsprof.run.durations import clocked
-from tests.findings.test_between_steps import is_twentieth, job, written
+from tests.findings.unknown.test_between_steps import is_twentieth, job, written
 from tests.loaded import run_of_text
 
 TIMERS = "forward: 40.0 | backward: 50.0 | step: 10.0"

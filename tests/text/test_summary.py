@@ -23,7 +23,7 @@ from dsprof.run import load
 from dsprof.text.document import document
 from dsprof.text.overview import overview, rate_of
 from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
-from tests.findings.test_ranks import ranks
+from tests.findings.ranks.test_stragglers import ranks
 from tests.loaded import run_of_text
 from tests.recording.recorded import header, record, write_steps
 from tests.text.said import (

@@ -51,9 +51,9 @@ from dsprof.findings.failures.timeouts import (
     size_of_job,
     was_first_call,
 )
+from dsprof.findings.failures.traces import LEAVES, said_if_lost
 from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
-from dsprof.findings.nccl_paths import most_nodes
-from dsprof.findings.traces import LEAVES, said_if_lost
+from dsprof.findings.resources.nccl_paths import most_nodes
 from dsprof.quotes import quoted
 from dsprof.run.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks

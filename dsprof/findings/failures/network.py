@@ -15,7 +15,7 @@ from dsprof.findings.failures.cures import cures
 from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.nccl_paths import first_line, most_nodes, through_the_host, told
+from dsprof.findings.resources.nccl_paths import first_line, most_nodes, through_the_host, told
 from dsprof.quotes import quoted
 from dsprof.run.problems import FLUSHED
 from dsprof.run.table import where

@@ -1,0 +1,1 @@
+"""What a job does beside its steps: saves, evaluations, generation, a script's own work."""

@@ -1,0 +1,1 @@
+"""What hosts do too slowly for their GPUs: input, kernel launches, diagnostics, optimizers."""

@@ -1,0 +1,1 @@
+"""Steps against each other: longer ones, and runs that become slower."""

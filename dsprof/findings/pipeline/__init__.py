@@ -1,0 +1,1 @@
+"""Pipelines: bubbles, uneven stages, transfers."""

@@ -1,0 +1,1 @@
+"""Ranks and stages against each other: who is late, and who waits."""

@@ -1,0 +1,1 @@
+"""What ranks compute with: memory, GPUs, threads, links."""
