@@ -182,7 +182,7 @@ def use(checkout: str) -> Any:
     try:
         for part in ("hook", "hook.recorder", "hook.modules", "hook.pipeline", "recording.read"):
             importlib.import_module(f"dsprof.{part}")
-        kind: Any = importlib.import_module("dsprof.hook.deepspeed")
+        kind: Any = importlib.import_module("dsprof.hook.models.deepspeed")
     finally:
         sys.path.remove(checkout)
     kind.config = lambda _: {"framework": "deepspeed"}

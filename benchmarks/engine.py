@@ -25,7 +25,7 @@ def events(paths: Sequence[Path], processes: int = 1) -> pa.Table:
 def events_in_pieces(path: Path, sizes: Iterable[int]) -> pa.Table:
     """The same of one file that is still growing, read in pieces of those sizes."""
     from dsprof import grammar, logs
-    from dsprof.logs.source import named
+    from dsprof.logs.sources.source import named
 
     reader = logs.Reader(grammar.builtin(), named(str(path)))
     with path.open("rb") as log:

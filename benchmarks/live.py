@@ -206,8 +206,9 @@ def real_job(python: str) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "run"
         job = subprocess.Popen(
-            [python, "-m", "dsprof.hook.launch", run, python, "-m", "torch.distributed.run",
-             "--standalone", "--nproc_per_node", "2", train, place],
+            [python, "-m", "dsprof.hook.entering.launch", run,
+             python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+             train, place],
             env=os.environ | {"PYTHONPATH": str(train.parents[2]), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip

@@ -21,7 +21,7 @@ import torch.distributed as dist
 import dsprof.hook
 from dsprof import gpu
 from dsprof.analysis.gaps import gaps
-from dsprof.hook.cuda import Marks, device
+from dsprof.hook.on_gpu.cuda import Marks, device
 from dsprof.run import Run, load
 
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")

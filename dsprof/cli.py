@@ -170,8 +170,8 @@ def attach(
     stop: Annotated[bool, typer.Option("--stop", help="End what is recorded of --pid.")] = False,
 ) -> None:
     """Record every rank of a training command, or of a running job."""
-    from dsprof.hook.join import join
-    from dsprof.hook.launch import run
+    from dsprof.hook.entering.join import join
+    from dsprof.hook.entering.launch import run
 
     if bool(pid) == bool(command) or (stop and not pid):
         raise typer.BadParameter("name either a command or --pid, and --stop only with --pid")
@@ -339,7 +339,7 @@ def _tell_jobs(*runs: Run) -> None:
 
 def _size_of(paths: list[str]) -> int | None:
     """Bytes of the logs among the inputs; None where they are only known when read."""
-    from dsprof.logs.source import is_plain, sources_of
+    from dsprof.logs.sources.source import is_plain, sources_of
     from dsprof.run.inputs import divided
 
     files = [source.name for source in sources_of(divided(paths)[1])]

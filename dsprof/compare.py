@@ -27,7 +27,7 @@ from dsprof.analysis.comparable import FEWEST, comparable
 from dsprof.analysis.ratio import Answer, Times, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.findings.rules import ENDED
-from dsprof.run.between import SURPLUS
+from dsprof.run.steps.between import SURPLUS
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 from dsprof.text.words import measured_by

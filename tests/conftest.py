@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (
             item.get_closest_marker("slow") is None,
-            item.path.parent.name not in OF_JOBS,
+            item.path.relative_to(ROOT / "tests").parts[0] not in OF_JOBS,
             place[item],
         )
     )

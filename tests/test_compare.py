@@ -30,7 +30,7 @@ from tests.findings.unknown.test_between_steps import job as between_steps
 from tests.loaded import run_of_text, sample
 from tests.recording.recorded import MS, header, record
 from tests.run.run_rows import events, metric, timers
-from tests.run.test_seldom import at_tenths, printed
+from tests.run.steps.test_seldom import at_tenths, printed
 
 
 def run_of(seconds: Floats, **config: float) -> Run:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -29,21 +30,36 @@ LAYERS = (
     ("__main__",),
 )
 
-#: The same within `findings`, where rules of one topic use what others measure. Modules of no
-#: topic are what all of these use, or put them together.
-TOPICS = (
-    ("what all use",),
-    ("resources", "seen"),
-    ("failures",),
-    ("beside", "ranks"),
-    ("numerics", "over_time"),
-    ("unknown",),
-    ("pipeline",),
-    ("communication",),
-    ("host",),
-    ("what uses all",),
-)
-USE_ALL = {"rules", "same_cause", "trust", "gate"}
+#: The same within large packages, of what they are made of. What is not named here is lower than
+#: all that is.
+INSIDE = {
+    "logs": (
+        ("columns", "sources"),
+        ("placing", "prefixes", "samples"),
+        ("scanning",),
+        ("joining",),
+    ),
+    "hook": (
+        ("calls", "looking", "process"),
+        ("header", "on_gpu"),
+        ("entering", "recorder"),
+        ("models",),
+        ("attach",),
+    ),
+    "findings": (
+        ("resources", "seen"),
+        ("failures",),
+        ("beside", "ranks"),
+        ("numerics", "over_time"),
+        ("unknown",),
+        ("pipeline",),
+        ("communication",),
+        ("host",),
+        ("same_cause", "trust"),
+        ("rules",),
+        ("gate",),
+    ),
+}
 
 #: What looks up: `Run.findings`, and what they go by, are views that are made two layers higher.
 UPWARD = {("dsprof.run.run", "dsprof.findings"), ("dsprof.run.run", "dsprof.findings.facts")}
@@ -57,15 +73,10 @@ def layer(module: str) -> int:
     return next(number for number, names in enumerate(LAYERS) if name in names)
 
 
-def topic(module: str) -> str:
-    _, _, name, *inside = module.split(".")
-    if inside or modules()[module].name == "__init__.py":
-        return name
-    return "what uses all" if name in USE_ALL else "what all use"
-
-
-def topic_level(module: str) -> int:
-    return next(number for number, names in enumerate(TOPICS) if topic(module) in names)
+def level(module: str) -> int:
+    """Of a module of a large package, within it."""
+    _, package, name, *_ = module.split(".")
+    return next((at for at, names in enumerate(INSIDE[package]) if name in names), -1)
 
 
 def module_name(file: Path) -> str:
@@ -117,7 +128,7 @@ def reached(module: str) -> set[str]:
 
 
 PARTS = [name for name in modules() if name != "dsprof"]
-OF_FINDINGS = [name for name in PARTS if name.startswith("dsprof.findings.")]
+OF_LARGE = [name for name in PARTS if name.count(".") > 1 and name.split(".")[1] in INSIDE]
 
 
 def test_every_module_has_its_layer() -> None:
@@ -135,10 +146,24 @@ def test_a_module_imports_only_lower_layers(module: str) -> None:
     assert {name for name in above if (module, name) not in UPWARD} == set()
 
 
-@pytest.mark.parametrize("module", OF_FINDINGS)
-def test_a_rule_imports_only_from_its_own_topic_and_lower_ones(module: str) -> None:
-    others = {name for name in imports()[module] & set(OF_FINDINGS) if topic(name) != topic(module)}
-    assert {name for name in others if topic_level(name) >= topic_level(module)} == set()
+def test_every_package_of_a_large_one_has_its_level() -> None:
+    inner_ones = {tuple(name.split(".")[1:3]) for name in PARTS if name.count(".") == 3}
+    named = {(outer, name) for outer, levels in INSIDE.items() for name in chain(*levels)}
+    assert {one for one in inner_ones if one[0] in INSIDE} - named == set()
+
+
+@pytest.mark.parametrize("module", OF_LARGE)
+def test_a_module_of_a_large_package_imports_only_lower_parts_of_it(module: str) -> None:
+    _, package, name, *_ = module.split(".")
+    beside = {
+        other
+        for other in imports()[module]
+        if other.startswith(f"dsprof.{package}.") and other.split(".")[2] != name
+    }
+    at = level(module)
+    assert {
+        other for other in beside if level(other) >= at and (at, level(other)) != (-1, -1)
+    } == set()
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

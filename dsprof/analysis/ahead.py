@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import PHASE, UNKNOWN, ends
+from dsprof.run.recorded.moments import PHASE, UNKNOWN, ends
+from dsprof.run.steps.words import holder_of, own_name
 from dsprof.run.table import where
-from dsprof.run.words import holder_of, own_name
 
 _FORWARD, _SYNCHRONIZE = "forward", "synchronize"
 _VISIT: Final = ["step", "rank", "path"]

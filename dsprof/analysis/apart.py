@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.run.bars import evaluated
-from dsprof.run.durations import whole_steps
+from dsprof.run.steps.bars import evaluated
+from dsprof.run.steps.durations import whole_steps
 from dsprof.run.table import STEP, among, numbers, take_turns, where, within
 
 #: Names of events that show an evaluation, which may also happen between two steps.
@@ -22,9 +22,9 @@ _ENOUGH: Final = 5
 def distances(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps with the distance from the previous row: `passed` steps, `elapsed` seconds.
 
-    Progress bars tell both, without the evaluations in between (see `dsprof.run.bars`); so do lines
-    that log the mean time of the steps since the one before. Else it is the time between two
-    stamps. Engines that take turns are left out.
+    Progress bars tell both, without the evaluations in between (see `dsprof.run.steps.bars`); so
+    do lines that log the mean time of the steps since the one before. Else it is the time between
+    two stamps. Engines that take turns are left out.
     """
     steps = where(steps, ~take_turns(steps))
     rows = whole_steps(steps)  # also if there are timers

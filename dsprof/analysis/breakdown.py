@@ -11,9 +11,9 @@ import pandas as pd
 from dsprof.events import CLASSES, Class
 from dsprof.recording.layout import SUFFIX
 from dsprof.recording.table import distinct
-from dsprof.run.durations import ENOUGH, whole_steps
-from dsprof.run.longest import longest_part
-from dsprof.run.stretches import steps_of
+from dsprof.run.job.longest import longest_part
+from dsprof.run.steps.durations import ENOUGH, whole_steps
+from dsprof.run.steps.stretches import steps_of
 from dsprof.run.table import STEP, numbers, where, within
 
 #: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.

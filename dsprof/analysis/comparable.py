@@ -8,7 +8,7 @@ import pandas as pd
 
 from dsprof.analysis.apart import distances, happened_in
 from dsprof.analysis.breakdown import known_by, main_steps, regular_steps
-from dsprof.run.between import SURPLUS, names_apart
+from dsprof.run.steps.between import SURPLUS, names_apart
 from dsprof.run.table import among, where
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.trends import period
 from dsprof.events import Class
-from dsprof.run.stretches import Stretches
+from dsprof.run.steps.stretches import Stretches
 from dsprof.run.table import numbers, places, plain, runs, where
 
 #: Classes of phases in which ranks meet; the rank that arrives last waits least there.

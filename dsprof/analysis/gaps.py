@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN, at_unknown_times
-from dsprof.run.words import holder_of, own_name
+from dsprof.run.recorded.moments import CALL, PHASE, STEP, UNKNOWN, at_unknown_times
+from dsprof.run.steps.words import holder_of, own_name
 
 _CONTAINER: Final = ["step", "rank"]
 _NONE: Final = pd.DataFrame(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.run.moments import STEP, UNKNOWN, at_unknown_times, ends
+from dsprof.run.recorded.moments import STEP, UNKNOWN, at_unknown_times, ends
 
 #: The class of time that no phase and no call covers.
 UNTIMED: Final = "unknown"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsprof.recording.launches import is_every_rank_recorded
-from dsprof.run.config import setting as in_json
+from dsprof.run.job.config import setting as in_json
 
 _ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 _DATA_PARALLEL_ONLY = ("deepspeed", "huggingface", "deepspeed-chat")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.recording.frames import Frame, frames_of
-from dsprof.run.batches import COUNTABLE
+from dsprof.run.steps.batches import COUNTABLE
 from dsprof.run.table import Numbers, among, numbers, of_kind, where
 
 AFTER: Final = "looks_after"  #: a metric: looks behind the end of a phase, where none is open

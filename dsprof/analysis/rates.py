@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dsprof.analysis.breakdown import engines, mean_of
 from dsprof.events import Kind
-from dsprof.run.batches import counted_batches
+from dsprof.run.steps.batches import counted_batches
 from dsprof.run.table import STEP, of_kind, within
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import CALL
+from dsprof.run.recorded.moments import CALL
+from dsprof.run.steps.words import holder_of, own_name
 from dsprof.run.table import STEP
-from dsprof.run.words import holder_of, own_name
 
 COLUMNS: Final = ("step", "rank", "peer", "seconds", "bytes")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.run.moments import COLUMNS, PHASE, STEP, UNKNOWN, ends
+from dsprof.run.recorded.moments import COLUMNS, PHASE, STEP, UNKNOWN, ends
 
 if TYPE_CHECKING:
     from dsprof.run import Run

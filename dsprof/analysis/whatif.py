@@ -21,7 +21,7 @@ import pandas as pd
 from dsprof.analysis.compared import MEETING, compared_steps
 from dsprof.analysis.ranks import back
 from dsprof.events import CLASSES, Class
-from dsprof.run.calls import class_codes
+from dsprof.run.steps.calls import class_codes
 from dsprof.run.table import numbers, places, plain, where
 
 Seconds = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from dsprof.analysis.lanes import UNTIMED, Stretch, coarse
 from dsprof.charts.figure import SMALLEST, Figure, axis, layout, numbers, plain, time_unit
 from dsprof.charts.palette import LABEL, STACK, colour, fill, text_on
 from dsprof.events import Class
-from dsprof.run.words import own_name
+from dsprof.run.steps.words import own_name
 from dsprof.units import format_seconds
 
 FINEST: Final = 1 / 1500  #: of the width; shorter pieces are joined

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole, ratio
 from dsprof.charts.palette import MIXED
 from dsprof.events import Class
-from dsprof.run.stretches import steps_of
+from dsprof.run.steps.stretches import steps_of
 from dsprof.run.table import numbers, where, whole
 
 

@@ -33,7 +33,7 @@ from dsprof.charts.figure import (
 )
 from dsprof.charts.palette import LABEL, STACK, colour, fill
 from dsprof.events import Bound, Class
-from dsprof.run.durations import all_seconds
+from dsprof.run.steps.durations import all_seconds
 from dsprof.units import format_seconds, format_share
 
 #: Rows from top to bottom: name, share of the height.

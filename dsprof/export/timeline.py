@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dsprof.export.trace import Lane, counted, engines_of, named, place
-from dsprof.run.moments import CALL, STEP, UNKNOWN, ends
+from dsprof.run.recorded.moments import CALL, STEP, UNKNOWN, ends
+from dsprof.run.steps.words import own_name
 from dsprof.run.table import STEP as KEY
-from dsprof.run.words import own_name
 from dsprof.text.document import to_json
 
 if TYPE_CHECKING:

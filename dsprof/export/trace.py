@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.run.moments import UNKNOWN
+from dsprof.run.recorded.moments import UNKNOWN
 from dsprof.text.document import to_json
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dsprof.analysis.breakdown import known_by, mean_of
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import OF_TIMED, Confidence, Finding, less_sure
 from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
-from dsprof.run.bars import since_start
-from dsprof.run.durations import called
+from dsprof.run.steps.bars import since_start
+from dsprof.run.steps.durations import called
 from dsprof.run.table import within
 from dsprof.units import format_seconds, format_share
 

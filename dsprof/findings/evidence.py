@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.findings.finding import Evidence
-from dsprof.run.calls import SCALARS
+from dsprof.run.steps.calls import SCALARS
 from dsprof.units import format_seconds
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dsprof.analysis.layout import ds_config, layout_of, offloads_optimizer, setting
 from dsprof.events import Kind
-from dsprof.run.meta import OF_AN_IMPORT
+from dsprof.run.job.meta import OF_AN_IMPORT
 from dsprof.run.table import among, where
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dsprof.events import Kind
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
-from dsprof.run.durations import averages
+from dsprof.run.steps.durations import averages
 from dsprof.run.table import STEP, of_kind, positions, where
 from dsprof.units import format_count, format_seconds
 

@@ -15,17 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.hook import beginning, notices
+from dsprof.hook import notices
+from dsprof.hook.entering import beginning
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.last_words import tell
+from dsprof.hook.models.stepping import is_calling_hooks
 from dsprof.hook.patches import Patches
-from dsprof.hook.stepping import is_calling_hooks
 from dsprof.recording.layout import stem_of
 
 if TYPE_CHECKING:
     from typing import Self  # since 3.11
 
-    from dsprof.hook.beginning import Beginning
+    from dsprof.hook.entering.beginning import Beginning
 
 _FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
 
@@ -315,7 +316,7 @@ def _begin_anew(out: Path) -> None:
 
 def _search(handle: Handle) -> None:
     """Attach to targets as they are found; they are detached together with `handle`."""
-    from dsprof.hook.finding import Search
+    from dsprof.hook.models.finding import Search
 
     found: list[Handle] = []
 
@@ -373,13 +374,13 @@ def recorded_in() -> str | None:
 
 
 def joined(undo: Callable[[], None], mine: str, all_: Sequence[str]) -> None:
-    """This process was joined while it trains (`dsprof.hook.join`): its models count their steps
-    with the other ranks that are (`Together`), and `undo` is called when the search ends.
+    """This process was joined while it trains (`dsprof.hook.entering.join`): its models count their
+    steps with the other ranks that are (`Together`), and `undo` is called when the search ends.
 
     Raises:
         OSError: this rank cannot tell the others.
     """
-    from dsprof.hook.together import Together
+    from dsprof.hook.entering.together import Together
 
     search = _active.search
     if search is None:
@@ -465,7 +466,7 @@ def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, An
     Raises:
         DsprofError: `target` is neither an engine nor a model, or a model without an optimizer.
     """
-    from dsprof.hook import deepspeed, modules, pipeline
+    from dsprof.hook.models import deepspeed, modules, pipeline
 
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(target).__mro__}
     for name, kind in (("PipelineEngine", pipeline), ("DeepSpeedEngine", deepspeed)):

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Final
 
 from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
-from dsprof.hook.cpu import Limit
+from dsprof.hook.process.cpu import Limit
 from dsprof.recording.alive import pid_namespace
 
 _VARIABLES: Final = (*NCCL_SWITCHES, "OMP_NUM_THREADS")

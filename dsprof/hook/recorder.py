@@ -13,18 +13,19 @@ from time import perf_counter_ns as now
 from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook import between, flight_recorder
-from dsprof.hook.anew import Anew
-from dsprof.hook.collectives import Collectives
-from dsprof.hook.cpu import Cpu
-from dsprof.hook.functional import Functional
-from dsprof.hook.gpu import Gpu, came_late
+from dsprof.hook.calls import flight_recorder
+from dsprof.hook.calls.collectives import Collectives
+from dsprof.hook.calls.functional import Functional
 from dsprof.hook.guard import Guard, say
 from dsprof.hook.header import header_of
-from dsprof.hook.looker import seconds_between
-from dsprof.hook.looks import Looks
-from dsprof.hook.memory import Host, Memory
+from dsprof.hook.looking.looker import seconds_between
+from dsprof.hook.looking.looks import Looks
+from dsprof.hook.on_gpu.gpu import Gpu, came_late
 from dsprof.hook.patches import Call, Patches
+from dsprof.hook.process import between
+from dsprof.hook.process.anew import Anew
+from dsprof.hook.process.cpu import Cpu
+from dsprof.hook.process.memory import Host, Memory
 from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
 

@@ -23,8 +23,8 @@ from dsprof.live.past import SLICE, LogPast, Parts, Past, end_of, parts_under, p
 from dsprof.live.processes import Process, deaths, look_at, process_of
 from dsprof.live.store import Store
 from dsprof.live.streams import File, Pipe
-from dsprof.logs.csv_monitor import is_scalar_file
-from dsprof.logs.source import sources_of
+from dsprof.logs.sources.csv_monitor import is_scalar_file
+from dsprof.logs.sources.source import sources_of
 from dsprof.recording import Recording, Recordings, is_recording
 from dsprof.recording.read import last_of_each
 from dsprof.recording.unbegun import said_of

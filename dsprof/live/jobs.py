@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dsprof.events import Kind
-from dsprof.logs.clocks import UNKNOWN
-from dsprof.logs.jobs import SETTINGS, Told, jobs_of
-from dsprof.logs.several import Extent
-from dsprof.logs.source import named
+from dsprof.logs.columns.clocks import UNKNOWN
+from dsprof.logs.placing.jobs import SETTINGS, Told, jobs_of
+from dsprof.logs.placing.several import Extent
+from dsprof.logs.sources.source import named
 
 _NO_STEPS = np.zeros(0, np.int64)
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from dsprof.grammar import Grammar
 from dsprof.live.streams import Stream
 from dsprof.logs import Log, Reader
-from dsprof.logs.arrow import numbers
-from dsprof.logs.scan import Scanner
-from dsprof.logs.source import named
+from dsprof.logs.columns.arrow import numbers
+from dsprof.logs.scanning.scan import Scanner
+from dsprof.logs.sources.source import named
 
 ROLL: Final = 8_000  # records
 SHOWN: Final = 2_000  # last lines that are kept to be looked at

@@ -235,7 +235,7 @@ def _later(died: list[Process]) -> list[Process]:
 def deaths(processes: Iterable[Process]) -> pa.Table:
     """The processes that died, as problems: what no log and no recording can tell.
 
-    Of the first that a fault was seen to end, its recording tells (`run.unclosed`).
+    Of the first that a fault was seen to end, its recording tells (`run.ends.unclosed`).
     """
     died = [p for p in processes if p.state == "died" and (p.victim or p.signal not in FAULTS)]
     return pa.Table.from_pylist(list(map(_death, died)), SCHEMA) if died else EMPTY
@@ -263,7 +263,7 @@ def _death(process: Process) -> dict[str, Any]:
 
 def _way_of(process: Process) -> tuple[str, float | None, str]:
     """The problem's name, its value, and how that is said."""
-    if process.victim or process.signal == signal.SIGTERM:  # who hung then, `run.missed` tells
+    if process.victim or process.signal == signal.SIGTERM:  # who hung then, `run.ends.missed` tells
         return "killed-by-launcher", None, "is gone"
     if process.signal:
         return "signal", process.signal, f"was ended by signal {process.signal}"

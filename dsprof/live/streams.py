@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dsprof.errors import DsprofError
-from dsprof.logs.archives import compression
-from dsprof.logs.source import is_binary, no_text
+from dsprof.logs.sources.archives import compression
+from dsprof.logs.sources.source import is_binary, no_text
 
 _PORTION: Final = 1 << 18
 _WITNESS: Final = 64  # bytes before the place reached that must still be the same

@@ -28,8 +28,8 @@ from dsprof.live.picture import (
 )
 from dsprof.live.processes import Process
 from dsprof.run import Run
-from dsprof.run.calls import UNDIVIDED
-from dsprof.run.durations import clocked
+from dsprof.run.steps.calls import UNDIVIDED
+from dsprof.run.steps.durations import clocked
 from dsprof.text.parts import UNTIMED
 from dsprof.text.words import count_of, known, number
 from dsprof.units import format_ranks, format_seconds

@@ -21,19 +21,19 @@ from dsprof import grammar as grammars
 from dsprof.errors import DsprofError
 from dsprof.events import Kind
 from dsprof.grammar import Grammar
-from dsprof.logs.alike import with_steps_of_others
-from dsprof.logs.containers import Containers
-from dsprof.logs.coverage import Unread
-from dsprof.logs.csv_monitor import is_scalar_file
-from dsprof.logs.hard_wraps import Unwrapped
-from dsprof.logs.mingled import unreadable
-from dsprof.logs.monitors import monitors_of
-from dsprof.logs.ranges import Range, ranges_of, scan_range
-from dsprof.logs.records import without_cycle_collection
-from dsprof.logs.scan import Scanner
-from dsprof.logs.sheet import Sheet
-from dsprof.logs.source import Source, bytes_of, is_plain, sources_of
-from dsprof.logs.table import events_table
+from dsprof.logs.joining.mingled import unreadable
+from dsprof.logs.joining.sheet import Sheet
+from dsprof.logs.joining.table import events_table
+from dsprof.logs.placing.alike import with_steps_of_others
+from dsprof.logs.placing.monitors import monitors_of
+from dsprof.logs.scanning.coverage import Unread
+from dsprof.logs.scanning.ranges import Range, ranges_of, scan_range
+from dsprof.logs.scanning.records import without_cycle_collection
+from dsprof.logs.scanning.scan import Scanner
+from dsprof.logs.sources.containers import Containers
+from dsprof.logs.sources.csv_monitor import is_scalar_file
+from dsprof.logs.sources.hard_wraps import Unwrapped
+from dsprof.logs.sources.source import Source, bytes_of, is_plain, sources_of
 from dsprof.logs.workers import shared
 
 #: Bytes that are worth a process of their own.
@@ -80,7 +80,7 @@ class Log:
             `jobs` (the sources of each job where they are of several: the events are those of
             the first alone), `jobs_differ` (what shows that), `clashes` (pairs of sources of
             the job that may tell the same steps of one rank),
-            `strangers` (sources whose steps no other tells, see `dsprof.logs.alike`),
+            `strangers` (sources whose steps no other tells, see `dsprof.logs.placing.alike`),
             `doubled` (source and lines that said again what others did, and were left out),
             `wrapped` (source, columns it was wrapped at, rests joined, first line with one).
     """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Reader
-from dsprof.logs.source import Source
+from dsprof.logs.sources.source import Source
 
 
 class Shown(NamedTuple):

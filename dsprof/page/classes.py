@@ -7,7 +7,7 @@ import pandas as pd
 
 from dsprof.charts import MIXED
 from dsprof.events import Class
-from dsprof.run.classes import ranks_of
+from dsprof.run.steps.classes import ranks_of
 from dsprof.run.table import STEP, Numbers, numbers, positions, where
 
 

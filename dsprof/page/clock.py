@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import pandas as pd
 
 from dsprof.errors import DsprofError
-from dsprof.logs.clocks import UNKNOWN, microseconds
-from dsprof.logs.source import bytes_of, is_plain
-from dsprof.logs.wrappers import study
+from dsprof.logs.columns.clocks import UNKNOWN, microseconds
+from dsprof.logs.prefixes.wrappers import study
+from dsprof.logs.sources.source import bytes_of, is_plain
 from dsprof.page.model import Place
 from dsprof.recording.layout import SUFFIX
 

@@ -35,7 +35,7 @@ from dsprof.page.tracks import SPACIOUS, Spans, line_spans, thinned, track, with
 from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.validations import with_validations
 from dsprof.page.verdict import Told, Verdict, told, verdict
-from dsprof.run.durations import clocked
+from dsprof.run.steps.durations import clocked
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -228,8 +228,8 @@ def _cells(page: Contents) -> Iterator[Cell]:
 
 def _lines(source: str) -> Iterator[list[bytes]]:
     """Lines of a source as its reader counted them; none if it cannot be read again."""
-    from dsprof.logs.containers import Containers
-    from dsprof.logs.source import bytes_of
+    from dsprof.logs.sources.containers import Containers
+    from dsprof.logs.sources.source import bytes_of
 
     if source == "-":  # standard input is read once
         return

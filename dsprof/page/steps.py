@@ -25,7 +25,7 @@ from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
-from dsprof.run.durations import window
+from dsprof.run.steps.durations import window
 from dsprof.text.spread import Mark, spread, timed_singly
 from dsprof.units import format_seconds, format_share, listed, windows
 

@@ -11,7 +11,7 @@ from dsprof.analysis.lanes import Left, Stretch, unfinished
 from dsprof.events import Class
 from dsprof.findings.failures.ends import ended_launch, first_failure
 from dsprof.findings.failures.stood import Stood, late_of, stood
-from dsprof.run.moments import STEP
+from dsprof.run.recorded.moments import STEP
 
 if TYPE_CHECKING:
     from dsprof.findings.facts import Facts

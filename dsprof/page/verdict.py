@@ -24,7 +24,7 @@ from dsprof.page.classes import drawn_classes, seen_whole
 from dsprof.page.facts import facts
 from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import step_lines
-from dsprof.run.durations import window
+from dsprof.run.steps.durations import window
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:

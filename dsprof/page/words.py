@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dsprof.charts.figure import TIMES
-from dsprof.run.durations import window
+from dsprof.run.steps.durations import window
 from dsprof.text.words import (
     FRAMEWORK,
     PROBLEM,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from dsprof.errors import DsprofError
 from dsprof.logs import Coverage, read
-from dsprof.logs.source import sources_of
+from dsprof.logs.sources.source import sources_of
 from dsprof.recording import is_recording, read_folder
 from dsprof.recording.bulk import Bulk, read_bulk
 

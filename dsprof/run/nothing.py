@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsprof.errors import DsprofError
-from dsprof.logs.source import FETCH_AGAIN, is_text, no_text
+from dsprof.logs.sources.source import FETCH_AGAIN, is_text, no_text
 
 if TYPE_CHECKING:
     from dsprof.logs import Coverage

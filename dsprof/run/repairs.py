@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from dsprof.grammar import TimerFlavour
+from dsprof.run.steps.zero import Mixture, Zero
 from dsprof.run.versions import Versions
-from dsprof.run.zero import Mixture, Zero
 
 COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")
 

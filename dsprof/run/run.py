@@ -15,19 +15,7 @@ import pyarrow as pa
 
 from dsprof import grammar as dialects
 from dsprof.recording.layout import SUFFIX
-from dsprof.run import (
-    bars,
-    comm,
-    config,
-    durations,
-    memory,
-    meta,
-    moments,
-    phases,
-    problems,
-    spans,
-    steps,
-)
+from dsprof.run import comm, memory
 from dsprof.run.defects.cumulative import table_is_suspect
 from dsprof.run.defects.known import DEFECTS
 from dsprof.run.defects.misfits import (
@@ -37,16 +25,18 @@ from dsprof.run.defects.misfits import (
     timers_contradict,
 )
 from dsprof.run.defects.unread import clashes, faults, jobs, repetitions, strangers, wraps
-from dsprof.run.hosts import by_own_names
-from dsprof.run.longest import longest_part
-from dsprof.run.partial import partial_timers
-from dsprof.run.recorded import Recorded
+from dsprof.run.ends import problems
+from dsprof.run.ends.unclosed import with_unclosed
+from dsprof.run.job import config, meta
+from dsprof.run.job.hosts import by_own_names
+from dsprof.run.job.longest import longest_part
+from dsprof.run.recorded import moments, spans
+from dsprof.run.recorded.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
-from dsprof.run.seldom import rates_of_few, seldom_rates
-from dsprof.run.table import STEP, frame_of, tidy, where
-from dsprof.run.unclosed import with_unclosed
-from dsprof.run.versions import versions
-from dsprof.run.zero import (
+from dsprof.run.steps import bars, durations, phases, steps
+from dsprof.run.steps.partial import partial_timers
+from dsprof.run.steps.seldom import rates_of_few, seldom_rates
+from dsprof.run.steps.zero import (
     Mixture,
     Zero,
     blind_timers,
@@ -56,6 +46,8 @@ from dsprof.run.zero import (
     untimed_steps,
     zero_of,
 )
+from dsprof.run.table import STEP, frame_of, tidy, where
+from dsprof.run.versions import versions
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding

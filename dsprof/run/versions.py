@@ -15,8 +15,8 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.steps.zero import MEGATRONS
 from dsprof.run.table import among, of_kind, where
-from dsprof.run.zero import MEGATRONS
 
 Version = tuple[int, int, int]
 Span = tuple[Version, Version]  # both ends included

@@ -29,7 +29,7 @@ from dsprof.events import Kind
 from dsprof.findings.beside.rated import counted
 from dsprof.findings.numerics.skips import told_since, told_skips
 from dsprof.findings.unknown.last_bar import Bar, bar
-from dsprof.run.durations import window
+from dsprof.run.steps.durations import window
 from dsprof.run.table import STEP, of_kind
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dsprof.events import Class
-from dsprof.run.calls import UNDIVIDED
-from dsprof.run.classes import SEEN
+from dsprof.run.steps.calls import UNDIVIDED
+from dsprof.run.steps.classes import SEEN
 from dsprof.units import NOTHING
 
 BLENT: Final = "compute or communication"  #: timers that hold both and cannot tell them apart

@@ -10,8 +10,8 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.table import Table
 
-from dsprof.logs.measures import LONGEST_TEXT
-from dsprof.run.config import IN_JSON
+from dsprof.logs.columns.measures import LONGEST_TEXT
+from dsprof.run.job.config import IN_JSON
 from dsprof.text.layout import QUIET, heading, say
 from dsprof.text.words import plain
 

@@ -22,7 +22,7 @@ from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
 from dsprof.findings.ranks.late_in_part import late_parts
 from dsprof.findings.ranks.late_ranks import may_wait
-from dsprof.logs.csv_monitor import is_scalar_file
+from dsprof.logs.sources.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section
 from dsprof.text.layout import QUIET, columns, say, section

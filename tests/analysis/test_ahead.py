@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from dsprof.analysis.ahead import forwards
-from dsprof.run.moments import COLUMNS, PHASE, UNKNOWN
+from dsprof.run.recorded.moments import COLUMNS, PHASE, UNKNOWN
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsprof.analysis.gaps import gaps
-from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN
+from dsprof.run.recorded.moments import CALL, PHASE, STEP, UNKNOWN
 
 MS = 1_000_000
 

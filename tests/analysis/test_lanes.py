@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsprof.analysis.lanes import UNTIMED, Left, Stretch, coarse, lanes, unfinished
-from dsprof.run.moments import CALL, PHASE, STEP, UNKNOWN
+from dsprof.run.recorded.moments import CALL, PHASE, STEP, UNKNOWN
 
 
 def row(what: str, path: str, class_: str, begin: int, end: int, rank: int = 0) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dsprof import load
 from dsprof.analysis.turns import is_foreign, turns
 from dsprof.recording import THINNED, Writer
 from dsprof.run import Run
-from dsprof.run.moments import STEP, UNKNOWN
+from dsprof.run.recorded.moments import STEP, UNKNOWN
 from tests.recording.recorded import MS, header
 
 

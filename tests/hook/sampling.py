@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from dsprof.hook.sampler import Sampler
+from dsprof.hook.on_gpu.sampler import Sampler
 from dsprof.recording import Writer
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import time
 from types import SimpleNamespace
 
 from dsprof.events import CLASSES, Class
-from dsprof.hook.looker import EVERY
-from dsprof.hook.looks import Looks
+from dsprof.hook.looking.looker import EVERY
+from dsprof.hook.looking.looks import Looks
 from dsprof.hook.spans import Phase
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER

@@ -29,9 +29,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work, _create_work_from_future
 
-from dsprof.hook import collectives, gpu, groups, metrics, reducer
-from dsprof.hook.cuda import Cuda, Device
-from dsprof.hook.operations import OPERATIONS, POINT_TO_POINT, size_of
+from dsprof.hook.calls import collectives, groups
+from dsprof.hook.calls.operations import OPERATIONS, POINT_TO_POINT, size_of
+from dsprof.hook.models import metrics, reducer
+from dsprof.hook.on_gpu import gpu
+from dsprof.hook.on_gpu.cuda import Cuda, Device
 
 CALLS: Final = 1 << 13  # of one group of ranks
 TICK: Final = 2e-3  # seconds

@@ -22,16 +22,18 @@ from hypothesis import strategies as st
 from dsprof import load
 from dsprof.analysis.lanes import lanes
 from dsprof.events import Class
-from dsprof.hook import collectives, device, groups, spans
-from dsprof.hook.collectives import Collectives
-from dsprof.hook.cuda import Cuda, Marks
-from dsprof.hook.device import DeviceTimeline
-from dsprof.hook.device_collectives import DeviceCollectives
+from dsprof.hook import spans
+from dsprof.hook.calls import collectives, groups
+from dsprof.hook.calls.collectives import Collectives
+from dsprof.hook.calls.operations import Operation
 from dsprof.hook.guard import Guard
-from dsprof.hook.operations import Operation
+from dsprof.hook.on_gpu import device
+from dsprof.hook.on_gpu.cuda import Cuda, Marks
+from dsprof.hook.on_gpu.device import DeviceTimeline
+from dsprof.hook.on_gpu.device_collectives import DeviceCollectives
+from dsprof.hook.on_gpu.streams import Streams
 from dsprof.hook.patches import Patches
 from dsprof.hook.spans import Timeline
-from dsprof.hook.streams import Streams
 from dsprof.recording import ON_DEVICE, Writer
 from tests.hook.rows import Rows, read
 from tests.hook.test_spans import Clock, Group, Tensor

@@ -8,11 +8,11 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding
-from dsprof.hook.sampler import Sampler
+from dsprof.hook.on_gpu.sampler import Sampler
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.gpu.fake import WHOLE, Fake, Key
-from tests.hook.test_sampler import rows, until
+from tests.hook.on_gpu.test_sampler import rows, until
 from tests.recording.recorded import header, write_steps
 
 HOT, HARDWARE, CAP, IDLE = 0x20 | 0x40, 0x08, 0x04, 0x01

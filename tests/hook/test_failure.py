@@ -193,7 +193,7 @@ def test_a_process_of_multiprocessing_ends_its_recording_with_what_ended_it(
 def test_a_process_that_skips_pythons_own_end_has_failed_only_if_its_exit_code_says_so(
     tmp_path: Path, code: int, problems: list[tuple[str, float]]
 ) -> None:
-    attach = (interpreter("torch"), "-m", "dsprof.hook.launch", str(tmp_path / "run"))
+    attach = (interpreter("torch"), "-m", "dsprof.hook.entering.launch", str(tmp_path / "run"))
     run = ended(tmp_path, "alone", f"import os, time; time.sleep(1); os._exit({code})", *attach)
     assert not folder(tmp_path / "run")[0].ended
     assert list(run.problems[["kind", "value"]].itertuples(index=False, name=None)) == problems

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from dsprof.hook.cpu import Limit
 from dsprof.hook.header import environment, header_of
+from dsprof.hook.process.cpu import Limit
 
 
 def test_variables_that_are_set_threads_and_cores_are_told(

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import dsprof
-from dsprof.hook import compiling, given, groups, parts
+from dsprof.hook.calls import groups
 from dsprof.hook.guard import Guard
+from dsprof.hook.models import compiling, given, parts
 from dsprof.hook.patches import Patches
 
 torch = pytest.importorskip("torch")

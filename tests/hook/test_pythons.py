@@ -13,7 +13,12 @@ from tests.hook.pythons import python
 from tests.test_walls import ROOT, imports, inner, module_name, modules
 
 #: What runs in the process of `dsprof attach`, and what a reader of recordings asks for.
-OURS = {"dsprof.hook.launch", "dsprof.hook.deaths", "dsprof.hook.join", "dsprof.hook.injection"}
+OURS = {
+    "dsprof.hook.entering.launch",
+    "dsprof.hook.entering.deaths",
+    "dsprof.hook.entering.join",
+    "dsprof.hook.entering.injection",
+}
 READ = {"dsprof.recording.read", "dsprof.recording.detail"}
 #: What is used where training has it.
 THEIRS = {"torch", "deepspeed", "pynvml"}

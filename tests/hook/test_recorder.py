@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from dsprof.hook import gpu
 from dsprof.hook.guard import Guard
+from dsprof.hook.on_gpu import gpu
 from dsprof.hook.recorder import Recorder
 
 NEW, OLD = "_dump_fr_trace_json", "_dump_nccl_trace_json"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.deepspeed import costly_defaults
+from dsprof.hook.models.deepspeed import costly_defaults
 
 
 def engine(**more: Any) -> SimpleNamespace:

@@ -12,7 +12,7 @@ import pytest
 from dsprof import load
 from dsprof.findings import abstentions_of
 from dsprof.run import Run
-from dsprof.run.words import own_name
+from dsprof.run.steps.words import own_name
 from tests.hook.rows import Rows, folder
 
 JOB = ("simulated",)

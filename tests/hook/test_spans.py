@@ -14,9 +14,10 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
-from dsprof.hook import collectives, groups, spans
-from dsprof.hook.collectives import Collectives
-from dsprof.hook.operations import Operation
+from dsprof.hook import spans
+from dsprof.hook.calls import collectives, groups
+from dsprof.hook.calls.collectives import Collectives
+from dsprof.hook.calls.operations import Operation
 from dsprof.hook.spans import PATIENCE, Frame, Timeline, Track
 from dsprof.recording import Writer
 from dsprof.recording.layout import OVER, PHASE

@@ -7,7 +7,7 @@ import pytest
 from dsprof.live.drawn import recent_of
 from dsprof.text.overview import overview
 from tests.loaded import sample
-from tests.run.test_unclosed import LATER, ended, run_of
+from tests.run.ends.test_unclosed import LATER, ended, run_of
 
 
 def test_the_rate_is_that_of_whole_steps_where_the_stated_one_leaves_out_a_part() -> None:

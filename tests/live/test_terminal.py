@@ -73,9 +73,9 @@ class RealJob:
     def start(self) -> None:
         with (self.folder / "job.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [self._python, "-m", "dsprof.hook.launch", self.folder / "run", self._python, "-m",
-                 "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-                 ROOT / "tests/live/train.py", self.folder],
+                [self._python, "-m", "dsprof.hook.entering.launch", self.folder / "run",
+                 self._python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node",
+                 "2", ROOT / "tests/live/train.py", self.folder],
                 env=os.environ | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"},
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dsprof.hook import memory
+from dsprof.hook.process import memory
 
 vars(memory)["EVERY"] //= 10  # fifty looks tell whether memory grows: else half a minute
 

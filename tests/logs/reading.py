@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dsprof import grammar
 from dsprof.logs import Log, Reader
-from dsprof.logs.source import Source
+from dsprof.logs.sources.source import Source
 
 PFX = b"[2024-03-15 13:21:52,800] [INFO] [logging.py:96:log_dist] [Rank 0] "
 STEP = b"step=%d, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]"

@@ -6,7 +6,7 @@ import pytest
 
 from dsprof import grammar
 from dsprof.logs import Reader
-from dsprof.logs.source import Source
+from dsprof.logs.sources.source import Source
 
 MEGATRON = (
     " iteration       10/      90 | consumed samples:          640 | lm loss: 2.500000E+00 | "

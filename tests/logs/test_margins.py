@@ -11,7 +11,7 @@ import pytest
 
 from dsprof import grammar
 from dsprof.logs import Reader
-from dsprof.logs.source import Source
+from dsprof.logs.sources.source import Source
 from tests.logs.reading import PFX, STEP, TIMERS
 
 HEADER = "Comm. Op            Message Size        Count               Total Latency(ms)   "

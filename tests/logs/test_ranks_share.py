@@ -7,8 +7,8 @@ import pytest
 
 from dsprof import grammar
 from dsprof.logs import Reader
-from dsprof.logs.sheet import one_of_each_rank
-from dsprof.logs.source import Source
+from dsprof.logs.joining.sheet import one_of_each_rank
+from dsprof.logs.sources.source import Source
 
 MICRO = "[Rank {r}] time (ms) | fwd_microstep: {a} | bwd_microstep: 2.00 | step_microstep: 1.00"
 WHOLE = "[Rank {r}] time (ms) | fwd: {a} | bwd: 2.00 | step: 1.00"

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsprof import grammar, logs
-from dsprof.logs import search
-from dsprof.logs.source import Source
+from dsprof.logs.scanning import search
+from dsprof.logs.sources.source import Source
 from tests.logs.reading import PFX, STEP, TIMERS, difference, read
 
 TABLE = (
@@ -114,7 +114,7 @@ def test_byte_by_byte_gives_the_events_of_the_whole() -> None:
 
 
 def test_records_too_many_for_one_batch_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dsprof.logs import records
+    from dsprof.logs.scanning import records
 
     monkeypatch.setattr(records, "_BATCH", 1)
     lines = [len(line) for line in TEXT.splitlines(keepends=True)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from dsprof.logs import read
-from dsprof.logs.containers import is_plain_text
+from dsprof.logs.sources.containers import is_plain_text
 from dsprof.run import load
 from dsprof.run.versions import Versions, versions
 from tests.logs.reading import difference

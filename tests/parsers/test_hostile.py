@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dsprof import grammar
 from dsprof.grammar import Pattern, Regex
 from dsprof.logs import Reader
-from dsprof.logs.source import Source
+from dsprof.logs.sources.source import Source
 
 GRAMMAR = grammar.builtin()
 #: What regexes consume: one of each class of characters, and pieces that tempt them.

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import dsprof
-from dsprof.run.problems import GAVE_UP, OF_A_PEER, OF_ANOTHER
+from dsprof.run.ends.problems import GAVE_UP, OF_A_PEER, OF_ANOTHER
 from dsprof.text.document import document
 from tests.conftest import SAMPLES
 from tests.loaded import sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group
 
-from dsprof.logs.measures import LONGEST_TEXT
+from dsprof.logs.columns.measures import LONGEST_TEXT
 from dsprof.text.settings import Settings, settings
 from tests.text.said import rendered
 

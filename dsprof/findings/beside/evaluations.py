@@ -24,7 +24,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.recording.table import EVALUATION
-from dsprof.run.evaluations import evaluations_told
+from dsprof.run.steps.evaluations import evaluations_told
 from dsprof.run.table import where
 from dsprof.units import format_seconds, format_share
 

@@ -15,9 +15,9 @@ from dsprof.events import Kind
 from dsprof.findings.beside.saves import saved, steps_made
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.thresholds import SPIKE_RATIO
-from dsprof.run.bars import evaluated
-from dsprof.run.bars import of_training as bars_of_training
-from dsprof.run.evaluations import evaluations_told
+from dsprof.run.steps.bars import evaluated
+from dsprof.run.steps.bars import of_training as bars_of_training
+from dsprof.run.steps.evaluations import evaluations_told
 from dsprof.run.table import of_kind, where
 from dsprof.units import format_seconds
 

@@ -12,7 +12,7 @@ from dsprof.analysis.trends import Floats
 from dsprof.events import Kind
 from dsprof.findings.advice import set_to
 from dsprof.findings.facts import Facts
-from dsprof.run.seldom import SELDOM
+from dsprof.run.steps.seldom import SELDOM
 from dsprof.run.table import STEP, among, keys, of_kind, positions
 
 _OF_DEEPSPEED: Final = (

@@ -32,7 +32,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
-from dsprof.run.classes import P2P
+from dsprof.run.steps.classes import P2P
 from dsprof.units import format_seconds, format_share
 
 _OFFLOADED: Final = (

@@ -12,8 +12,8 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.failures.last_seen import last_seen
 from dsprof.findings.failures.stood import Stood, proofs, said_of_all, stood
 from dsprof.findings.finding import Advice, Evidence
-from dsprof.run.missed import LONG
-from dsprof.run.problems import has_timed_out
+from dsprof.run.ends.missed import LONG
+from dsprof.run.ends.problems import has_timed_out
 from dsprof.units import format_ranks, format_seconds
 
 _VERB: Final = {True: "has been", False: "was"}

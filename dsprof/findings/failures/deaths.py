@@ -46,7 +46,7 @@ from dsprof.findings.failures.stacks import crashed_in
 from dsprof.findings.failures.stood import said_of_dead
 from dsprof.findings.finding import Advice, Finding
 from dsprof.quotes import quoted, quoted_in_title
-from dsprof.run.harmless import OVER
+from dsprof.run.ends.harmless import OVER
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 

@@ -13,10 +13,10 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
-from dsprof.logs.source import named
+from dsprof.logs.sources.source import named
 from dsprof.recording.launches import signal_name
-from dsprof.run.exits import INTERRUPTED
-from dsprof.run.problems import BREAKS_OFF, GAVE_UP, LAST_LINE, NONE_CLOSED
+from dsprof.run.ends.exits import INTERRUPTED
+from dsprof.run.ends.problems import BREAKS_OFF, GAVE_UP, LAST_LINE, NONE_CLOSED
 from dsprof.run.table import among, where
 
 if TYPE_CHECKING:

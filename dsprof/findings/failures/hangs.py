@@ -55,7 +55,7 @@ from dsprof.findings.failures.traces import LEAVES, said_if_lost
 from dsprof.findings.finding import Advice, Evidence, Finding, less_sure
 from dsprof.findings.resources.nccl_paths import most_nodes
 from dsprof.quotes import quoted
-from dsprof.run.problems import GAVE_UP, OF_ANOTHER
+from dsprof.run.ends.problems import GAVE_UP, OF_ANOTHER
 from dsprof.units import format_ranks
 
 _FIRST: Final = " It was the first call of its group: nothing went through before."

@@ -10,8 +10,8 @@ from dsprof.events import Severity
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import HANG, last_launch
-from dsprof.run.moments import PHASE, ends
-from dsprof.run.moments import STEP as WHOLE
+from dsprof.run.recorded.moments import PHASE, ends
+from dsprof.run.recorded.moments import STEP as WHOLE
 from dsprof.run.table import STEP
 from dsprof.units import format_seconds
 

@@ -24,7 +24,7 @@ from dsprof.findings.failures.ends import ended_launch, last_launch
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import DEAD_WAIT, ENDING_WAIT
 from dsprof.quotes import quoted
-from dsprof.run.config import config
+from dsprof.run.job.config import config
 
 if TYPE_CHECKING:
     from dsprof.run import Run

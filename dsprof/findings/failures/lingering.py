@@ -13,7 +13,7 @@ from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.schedulers import may_be_time
 from dsprof.findings.finding import Advice, Finding
 from dsprof.quotes import quoted
-from dsprof.run.harmless import OVER, behind_training
+from dsprof.run.ends.harmless import OVER, behind_training
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 

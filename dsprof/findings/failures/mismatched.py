@@ -16,7 +16,7 @@ from dsprof.findings.failures.stood import Stood, proofs, said_of_all, stood
 from dsprof.findings.failures.timeouts import OutOfStep
 from dsprof.findings.finding import Advice, Finding
 from dsprof.quotes import quoted
-from dsprof.run.exits import APART
+from dsprof.run.ends.exits import APART
 from dsprof.units import format_ranks, listed
 
 _RUNNING: Final = re.compile(

@@ -17,7 +17,7 @@ from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.resources.nccl_paths import first_line, most_nodes, through_the_host, told
 from dsprof.quotes import quoted
-from dsprof.run.problems import FLUSHED
+from dsprof.run.ends.problems import FLUSHED
 from dsprof.run.table import where
 
 _NETWORK: Final = ("network-fallback", "network-error")

@@ -18,8 +18,8 @@ from dsprof.findings.failures.mismatched import ALIKE
 from dsprof.findings.failures.stacks import Dump, Place, dumps_of, places_of, said_of_places
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.quotes import quoted
-from dsprof.run.harmless import OVER
-from dsprof.run.progress import progress
+from dsprof.run.ends.harmless import OVER
+from dsprof.run.ends.progress import progress
 from dsprof.run.table import among, where
 
 _LIMIT: Final = re.compile(r"\((\d[\d:]{3,11})\)")

@@ -17,8 +17,8 @@ from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.failures.stood import proofs, said_of_all, stood
 from dsprof.findings.finding import Advice, Finding
 from dsprof.recording.alive import is_silent
-from dsprof.run.exits import as_seen, by_one_clock, have_one_clock
-from dsprof.run.missed import IDLE, awaited
+from dsprof.run.ends.exits import as_seen, by_one_clock, have_one_clock
+from dsprof.run.ends.missed import IDLE, awaited
 from dsprof.run.table import among, where
 from dsprof.units import format_ranks, format_seconds
 

@@ -17,7 +17,7 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Evidence
 from dsprof.recording.launches import NOT_FOUND
-from dsprof.run.missed import WAITED
+from dsprof.run.ends.missed import WAITED
 from dsprof.units import format_ranks, format_seconds
 
 _NS: Final = 1e-9

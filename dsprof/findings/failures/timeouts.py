@@ -12,8 +12,8 @@ from dsprof.analysis.layout import Layout, layout_of
 from dsprof.events import Kind
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import HANG, ended_launch, last_launch
-from dsprof.run.config import config
-from dsprof.run.progress import reached
+from dsprof.run.ends.progress import reached
+from dsprof.run.job.config import config
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it

@@ -23,7 +23,7 @@ from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     WAITING_EXPLAINS,
 )
-from dsprof.run.durations import called
+from dsprof.run.steps.durations import called
 from dsprof.run.table import STEP, positions
 from dsprof.units import format_seconds, format_share
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.bars import steps_meant
+from dsprof.run.steps.bars import steps_meant
 from dsprof.run.table import of_kind
 from dsprof.units import format_share
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsprof.findings.facts import Facts
 from dsprof.findings.thresholds import EVIDENCE_STEPS, FEW_STEPS, MUCH_SLOWER, RISEN_BY
-from dsprof.run.durations import called
+from dsprof.run.steps.durations import called
 from dsprof.units import format_seconds
 
 _FEW: Final = range(3, 5)  #: of five that rise one after another, `slowdown` judges

@@ -53,8 +53,8 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
-from dsprof.run.durations import averages, called
-from dsprof.run.seldom import SELDOM
+from dsprof.run.steps.durations import averages, called
+from dsprof.run.steps.seldom import SELDOM
 from dsprof.units import format_seconds, format_share
 
 

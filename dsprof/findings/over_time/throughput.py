@@ -38,7 +38,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
-from dsprof.run.durations import called, window
+from dsprof.run.steps.durations import called, window
 from dsprof.units import format_seconds, format_share
 
 

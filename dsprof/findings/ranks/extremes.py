@@ -29,8 +29,8 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.defects.misfits import MAXIMA
+from dsprof.run.steps.words import holder_of, own_name
 from dsprof.run.table import STEP, among, where, within
-from dsprof.run.words import holder_of, own_name
 from dsprof.units import format_seconds, format_share
 
 #: What the metric of a timer's least time is called: the timer's name and this.

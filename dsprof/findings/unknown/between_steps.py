@@ -29,7 +29,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.unknown.untimed import EVERY_PHASE
-from dsprof.run.durations import called
+from dsprof.run.steps.durations import called
 from dsprof.units import format_seconds, format_share
 
 #: Share of it from which on those that stick out hold it.

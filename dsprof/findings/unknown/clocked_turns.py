@@ -9,8 +9,8 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.findings.thresholds import SLOWDOWN_CRITICAL
-from dsprof.run.bars import LEAST
-from dsprof.run.pauses import RARE
+from dsprof.run.steps.bars import LEAST
+from dsprof.run.steps.pauses import RARE
 from dsprof.run.table import among, of_kind
 from dsprof.units import format_seconds, format_share
 

@@ -11,8 +11,8 @@ import pandas as pd
 from dsprof.analysis.micro_batches import timed_micro_batches, turns_timed
 from dsprof.events import Kind
 from dsprof.findings.evidence import whole
-from dsprof.run.bars import steps_meant
-from dsprof.run.evaluations import evaluations_told
+from dsprof.run.steps.bars import steps_meant
+from dsprof.run.steps.evaluations import evaluations_told
 from dsprof.run.table import of_kind
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from dsprof.findings.unknown.percentages import (
 from dsprof.findings.unknown.unread import mostly_unread, read_them, said_of_unread
 from dsprof.findings.unknown.whole_training import mean_step
 from dsprof.findings.versions import is_known
-from dsprof.run.bars import steps_meant
 from dsprof.run.defects.misfits import micro_batch
+from dsprof.run.steps.bars import steps_meant
 from dsprof.run.table import of_kind
 from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share

@@ -37,8 +37,8 @@ from dsprof.findings.unknown.untimed import (
     no_timers,
 )
 from dsprof.recording.table import EVALUATION
-from dsprof.run.classes import UPDATES
-from dsprof.run.zero import ENGINE_TIMERS
+from dsprof.run.steps.classes import UPDATES
+from dsprof.run.steps.zero import ENGINE_TIMERS
 from dsprof.units import format_ranks, format_seconds, format_share
 
 #: Share of the time in question below which a timer is not mentioned.

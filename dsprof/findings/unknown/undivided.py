@@ -21,8 +21,8 @@ from dsprof.findings.unknown.untimed import (
     only_data,
     source_word,
 )
-from dsprof.run.classes import UPDATES
-from dsprof.run.zero import INNER, PERHAPS_BUCKETS
+from dsprof.run.steps.classes import UPDATES
+from dsprof.run.steps.zero import INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share, listed
 
 #: Megatron's timer of all micro-batches, and what it includes if its parts are not printed.

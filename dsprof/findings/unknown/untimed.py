@@ -17,7 +17,7 @@ from dsprof.findings.unknown.clocked_turns import clocked_turns
 from dsprof.findings.unknown.percentages import percentages
 from dsprof.findings.unknown.whole_training import mean_so_far, mean_step
 from dsprof.grammar import TimerFlavour
-from dsprof.run.bars import since_start
+from dsprof.run.steps.bars import since_start
 from dsprof.run.table import LONGEST, within
 from dsprof.units import format_count, format_seconds, format_share
 

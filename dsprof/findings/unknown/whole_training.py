@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.run.bars import steps_meant
+from dsprof.run.steps.bars import steps_meant
 from dsprof.units import format_seconds
 
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals

@@ -7,11 +7,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.phases import CLOSING
 from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.steps.phases import CLOSING
+from dsprof.run.steps.zero import ENGINE_TIMERS
 from dsprof.run.table import STEP, among, known_rank, of_kind, where
 from dsprof.run.versions import is_older
-from dsprof.run.zero import ENGINE_TIMERS
 
 
 def last_micro_throughput(events: pd.DataFrame, source: Source) -> Outcome:

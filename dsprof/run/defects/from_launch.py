@@ -7,8 +7,8 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.bars import steps_meant
 from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.steps.bars import steps_meant
 from dsprof.run.table import among, of_kind, where
 
 _THROUGHPUT: Final = "deepspeed.throughput"

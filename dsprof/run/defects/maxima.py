@@ -7,10 +7,10 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.defects.misfits import MAXIMA
 from dsprof.run.defects.step_timers import without_seconds
-from dsprof.run.phases import contradictions, phases
 from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.steps.phases import contradictions, phases
+from dsprof.run.steps.words import own_name
 from dsprof.run.table import among, where
-from dsprof.run.words import own_name
 
 
 def maxima_of_parts(events: pd.DataFrame, source: Source) -> Outcome:

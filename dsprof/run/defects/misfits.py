@@ -9,8 +9,8 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.grammar import TimerFlavour
-from dsprof.run.phases import phases
 from dsprof.run.repairs import Repair, met
+from dsprof.run.steps.phases import phases
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
@@ -43,7 +43,7 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame, timed: int) ->
 
 
 def timers_contradict(found: pd.DataFrame) -> Repair | None:
-    """`found`: as `dsprof.run.phases.contradictions` gives them."""
+    """`found`: as `dsprof.run.steps.phases.contradictions` gives them."""
     if not len(found):
         return None
     named = (found["raw"].astype("str") + " is shorter than " + found["inside"]).unique()

@@ -14,8 +14,8 @@ from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.defects.wrong_units import pipeline_marks
 from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.steps.words import words_of
 from dsprof.run.table import among, keys, known_rank, numbers, where
-from dsprof.run.words import words_of
 
 _OF_TIMERS: Final = (
     "segment", "engine", "step", "steps", "rank", "name", "timers", "seconds", "record", "source",

@@ -16,10 +16,10 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.defects.step_timers import without_seconds
-from dsprof.run.phases import phases
 from dsprof.run.repairs import Outcome, Repair, Source, met
+from dsprof.run.steps.phases import phases
+from dsprof.run.steps.words import classes_of
 from dsprof.run.table import among, keys, known_rank, where
-from dsprof.run.words import classes_of
 from dsprof.units import format_seconds
 
 _OF_ENGINE: Final = "deepspeed.timers"

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.logs.source import FETCH_AGAIN
-from dsprof.logs.torn import CUT_SHORT
-from dsprof.run.phases import of_finished_steps
+from dsprof.logs.scanning.torn import CUT_SHORT
+from dsprof.logs.sources.source import FETCH_AGAIN
 from dsprof.run.repairs import PLACES, Repair, Source, met
+from dsprof.run.steps.phases import of_finished_steps
+from dsprof.run.steps.words import words_of
 from dsprof.run.table import among, categories, keys, known_rank, positions, where, whole
-from dsprof.run.words import words_of
 
 _LINE: Final = ("segment", "engine", "step", "rank")
 _READ: Final = (*_LINE, "timers", "name")

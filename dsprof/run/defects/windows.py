@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.phases import phases
 from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.steps.phases import phases
 from dsprof.run.table import STEP, among, numbers, of_kind, positions, where
 from dsprof.units import format_seconds
 

@@ -10,7 +10,7 @@ from dsprof.findings import Finding
 from dsprof.recording.launches import Gone
 from dsprof.run import from_events
 from tests.findings.plants import alone
-from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
+from tests.run.ends.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
 
 
 def hang(**stuck: Any) -> Finding:

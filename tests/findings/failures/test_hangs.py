@@ -13,8 +13,8 @@ from dsprof.run import load
 from tests.findings.plants import WELL, Row, alone, metric, problem, run_of, steps
 from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
-from tests.run.test_unclosed import LATER, ended, inside, process
-from tests.run.test_unclosed import run_of as recorded
+from tests.run.ends.test_unclosed import LATER, ended, inside, process
+from tests.run.ends.test_unclosed import run_of as recorded
 
 WATCHDOG = (
     "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
@@ -81,7 +81,7 @@ def test_what_a_rank_recorded_last_that_did_not_come_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, *, begun: bool
 ) -> None:
     for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
-        monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
+        monkeypatch.setattr(f"dsprof.run.ends.missed.{least}", 0)
     start = perf_counter_ns() - 10_000 * MS
     writers = [Writer.create(tmp_path, header(rank)) for rank in range(2)]
     for rank, writer in enumerate(writers):
@@ -105,7 +105,7 @@ def test_what_a_rank_recorded_last_may_be_of_another_engine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
-        monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
+        monkeypatch.setattr(f"dsprof.run.ends.missed.{least}", 0)
     start = perf_counter_ns() - 10_000 * MS
     writers = [Writer.create(tmp_path, header(rank)) for rank in range(2)]
     for rank, writer in enumerate(writers):
@@ -127,7 +127,7 @@ def test_what_a_rank_recorded_last_on_a_gpu_that_did_not_come_to_all_of_it_is_sa
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for least in ("WAITED", "STEPS", "BEFORE"):  # the recording began only now
-        monkeypatch.setattr(f"dsprof.run.missed.{least}", 0)
+        monkeypatch.setattr(f"dsprof.run.ends.missed.{least}", 0)
     start = perf_counter_ns() - 10_000 * MS
     writers = [
         Writer.create(tmp_path, header(rank, config={"phases_on": "gpu"})) for rank in range(2)

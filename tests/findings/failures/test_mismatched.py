@@ -6,7 +6,7 @@ import pytest
 
 from tests.findings.plants import alone
 from tests.loaded import run_of_text
-from tests.run.test_unclosed import LATER, inside, process, run_of, standing
+from tests.run.ends.test_unclosed import LATER, inside, process, run_of, standing
 
 
 def test_where_every_rank_waited_it_is_told_and_none_is_blamed() -> None:

@@ -11,7 +11,7 @@ from dsprof.findings import Finding
 from dsprof.run import Run, from_events
 from tests.findings.plants import WELL, alone, steps
 from tests.findings.plants import run_of as planted
-from tests.run.test_unclosed import START, ended, inside, process, run_of
+from tests.run.ends.test_unclosed import START, ended, inside, process, run_of
 
 
 def moment(seconds: float) -> int:

@@ -11,7 +11,7 @@ from dsprof.findings.failures.stood import proofs, said_of_all, stood
 from dsprof.recording.launches import NOT_FOUND
 from dsprof.run import from_events
 from tests.findings.plants import alone
-from tests.run.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
+from tests.run.ends.test_unclosed import LATER, ended, inside, killed, process, run_of, standing
 
 
 def said(*processes: dict[str, Any]) -> str:

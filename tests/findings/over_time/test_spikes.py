@@ -30,7 +30,7 @@ from tests.findings.plants import (
 )
 from tests.loaded import run_of_text
 from tests.recording.recorded import MS, header
-from tests.run.test_bars import bar
+from tests.run.steps.test_bars import bar
 
 
 def test_spikes_are_counted_and_their_rhythm_is_found() -> None:

@@ -6,8 +6,8 @@ import time
 
 import torch
 
-import dsprof.hook.beginning
-import dsprof.hook.standing
+import dsprof.hook.entering.beginning
+import dsprof.hook.looking.standing
 
 
 def waits() -> None:
@@ -15,6 +15,6 @@ def waits() -> None:
     time.sleep(120)
 
 
-vars(dsprof.hook.beginning).update(LONG=0.1)  # seconds that count as a long time
-vars(dsprof.hook.standing).update(LEAST=1)  # look into that
+vars(dsprof.hook.entering.beginning).update(LONG=0.1)  # seconds that count as a long time
+vars(dsprof.hook.looking.standing).update(LEAST=1)  # look into that
 waits()

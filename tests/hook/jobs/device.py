@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import Any
 
 import dsprof.hook
-from dsprof.hook import gpu
-from dsprof.hook.cuda import Cuda, Device
+from dsprof.hook.on_gpu import gpu
+from dsprof.hook.on_gpu.cuda import Cuda, Device
 from tests.hook.jobs import job
 
 STEPS = 4

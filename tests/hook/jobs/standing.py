@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import dsprof.hook
-import dsprof.hook.standing
+import dsprof.hook.looking.standing
 from tests.hook.jobs import job
 
 STEPS, AT = 5, 3
@@ -45,7 +45,7 @@ class Batches(IterableDataset[torch.Tensor]):  # type: ignore[misc]
 def main() -> None:
     kind = sys.argv[2]
     os.environ["DSPROF_LOOKS"] = "0.005"
-    vars(dsprof.hook.standing).update(STILL=100_000_000, SOON=50_000_000)
+    vars(dsprof.hook.looking.standing).update(STILL=100_000_000, SOON=50_000_000)
     dist.init_process_group("gloo")
     dist.all_gather_object(processes, os.getpid())
     net = nn.Sequential(job.model(), nn.BatchNorm1d(1)) if kind == "buffers" else job.model()

@@ -1,0 +1,1 @@
+"""Which code a thread runs, seen from another thread."""

@@ -1,0 +1,1 @@
+"""What is recorded in addition where a process computes on a GPU."""

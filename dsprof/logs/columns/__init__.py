@@ -1,0 +1,1 @@
+"""Text to numbers, times and words: of many lines at once, as columns."""

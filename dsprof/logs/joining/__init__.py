@@ -1,0 +1,1 @@
+"""The records of all sources as one table."""

@@ -1,0 +1,1 @@
+"""To which job, launch, engine, step and rank each record belongs."""

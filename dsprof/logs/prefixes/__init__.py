@@ -1,0 +1,1 @@
+"""What stands in front of records: who printed them, where, and when."""

@@ -1,0 +1,1 @@
+"""Where logs are, and how what is packed around their lines is removed."""

@@ -1,0 +1,1 @@
+"""What failed, how processes ended, and how far training had come."""

@@ -1,0 +1,1 @@
+"""Views of what recordings repeat for every step and rank."""

@@ -1,0 +1,1 @@
+"""Optimizer steps: how long each took, and where its seconds went."""
