@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dsprof.analysis.ranks import Straggler
+    from dsprof.findings.unknown.last_bar import Bar
     from dsprof.run import Run
 
 _OTHER_JOBS: Final = 4
@@ -352,12 +353,21 @@ def _overall(seen: Overview) -> str:
     return ", ".join([f"training took {format_seconds(said.seconds)}", *told])
 
 
+def _each(bar: Bar) -> str:
+    """The rate that a bar states: of its first turns neither the mean nor that of the last."""
+    if not bar.lately:
+        return ""
+    rate = f"{format_seconds(bar.lately)} each"
+    if bar.is_closed:
+        return f", {rate}"
+    return f", {rate} as it smooths them" if bar.remembers_first else f", lately {rate}"
+
+
 def _bar(seen: Overview) -> str:
     if seen.bar is None:
         return ""
     said = seen.bar
-    lately = "lately " * (not said.is_closed)
-    each = f", {lately}{format_seconds(said.lately)} each" if said.lately else ""
+    each = _each(said)
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
     of = "" if said.total is None else f" of {said.total:,}"

@@ -289,6 +289,16 @@ def test_of_a_bar_that_a_terminal_cut_all_but_the_last_number_is_read(tmp_path: 
     assert "lately 1.24 s each, loss 0.5;" in " ".join(shown(load(log)).split())
 
 
+def test_the_rate_of_a_bars_first_turns_is_not_called_that_of_the_last(tmp_path: Path) -> None:
+    """26 s, then 2: tqdm's mean of these is 11.94."""
+    log = tmp_path / "run.log"
+    log.write_text("  0%|   | 2/7473 [00:28<24:46:40, 11.94s/it]\n", "utf-8")
+    said = " ".join(shown(load(log)).split())
+    assert "2 of 7,473 turns in 28.0 s, 11.9 s each as it smooths them;" in said
+    log.write_text("  0%|   | 20/7473 [00:62<24:46:40, 2.06s/it]\n", "utf-8")
+    assert "lately 2.06 s each" in " ".join(shown(load(log)).split())
+
+
 def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
     banner = "***** Running training *****\n  Total optimization steps = 101\n"
     (tmp_path / "run.log").write_text(banner + BAR, encoding="utf-8")

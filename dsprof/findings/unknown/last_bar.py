@@ -24,6 +24,7 @@ _RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow,
 _SLOWEST: Final = 0.1  # of rates with two decimals: of a slower one (Lightning's) they tell little
 _QUICKEST: Final = 0.001  # seconds of a turn: what is quicker tokenizes, filters or downloads
 _ROUNDED: Final = 0.02  # of a rate with two decimals, at most
+_FORGOTTEN: Final = 20  # turns, after which the first weighs a thousandth of tqdm's mean
 _LITTLE: Final = 0.5  # of the time of a training: its own bar counts nearly all of that
 
 
@@ -40,6 +41,14 @@ class Bar:
     counts_micro_batches: bool = False
     loss: float | None = None  # as its loop writes beside it, of the last turn or the next
     reward: float | None = None
+
+    @property
+    def remembers_first(self) -> bool:
+        """Whether its rate still holds much of the first turns, which set up what others find.
+
+        tqdm's is a mean in which each turn weighs 0.7 of the next (its `smoothing`).
+        """
+        return self.position < _FORGOTTEN
 
     @property
     def is_closed(self) -> bool:

@@ -325,6 +325,47 @@ def test_memory_that_another_process_holds_on_the_gpu_is_said_where_it_would_hav
     assert (found.advice[0].setting == "nvidia-smi on that host") is shared
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            "Process 16 has 30.51 GiB memory in use. Process 49 has 1022.00 MiB memory in use. ",
+            "at most one of them this one: 30.51 GiB (process 16), 1022.00 MiB (process 49). ",
+        ),
+        (
+            "Process 16 has 30.51 GiB memory in use. Process 49 has 102.00 MiB memory in use. ",
+            "in this process: 30.9 GiB were held by other processes, or past that allocator. ",
+        ),
+    ],
+)
+def test_of_processes_of_which_one_may_be_itself_the_others_are_said_to_hold_the_gpu(
+    told: str, said: str
+) -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 148.00 MiB. GPU 0 has a "
+        f"total capacity of 31.60 GiB of which 87.44 MiB is free. {told}Of the allocated memory "
+        "594.01 MiB is allocated by PyTorch, and 5.99 MiB is reserved by PyTorch but unallocated."
+    )
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=0)]), "oom")
+    assert said in found.summary
+    assert found.advice[0].setting == "nvidia-smi on that host"
+
+
+@pytest.mark.parametrize(("held", "shared"), [("10.80", True), ("72.00", False)])
+def test_a_gpu_that_is_full_though_pytorch_has_little_of_it_is_shared(
+    held: str, shared: bool
+) -> None:
+    """As PyTorch told it up to 2.1: the capacity first, and no process."""
+    text = (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 50.00 MiB (GPU 0; "
+        f"79.14 GiB total capacity; {held} GiB already allocated; 15.19 MiB free; {held} GiB "
+        "reserved in total by PyTorch)"
+    )
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=0)]), "oom")
+    assert ("68.3 GiB were held by other processes" in found.summary) is shared
+    assert (found.advice[0].setting == "nvidia-smi on that host") is shared
+
+
 @pytest.mark.parametrize(("own", "shared"), [("8.38 GiB", True), ("38.75 GiB", False)])
 def test_memory_that_no_process_is_said_to_hold_is_in_another_container(
     own: str, shared: bool
