@@ -37,6 +37,7 @@ class Skips:
     engine: int | None = None  # None: not told apart
     sought: float | None = None  # the loss scale, where the scaler still looks for one
     at_least: bool = False  # `recent` is what the total leaves, for no row stands in the middle
+    uncounted: int = 0  # later steps without a count, as of a line that was cut, if no fewer follow
 
     @property
     def share(self) -> float:
@@ -45,7 +46,7 @@ class Skips:
     @property
     def endless(self) -> bool:
         """No scale is found any more."""
-        return self.streak >= OVERFLOW_STREAK and self.sought is None
+        return self.streak >= OVERFLOW_STREAK and self.sought is None and not self.uncounted
 
     @property
     def many(self) -> bool:
@@ -155,16 +156,20 @@ def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
         recent = max(0, recent_of - (of - total))
     still = bool(quiet["step"] < last["step"])
     shown = [quiet, last] if still else [last]
+    steps, streak = facts.run.steps, _all_skipped(part)
+    same = (steps["segment"] == last["segment"]) & (steps["engine"] == last["engine"])
+    later = int(steps["step"][same].max() - step[-1])
     return Skips(
         total=total,
         of=of,
         recent=recent,
         recent_of=recent_of,
         last=int(quiet["step"]) if still else None,
-        streak=_all_skipped(part),
+        streak=streak,
         at_start=_at_start(part, still=still),
         engine=int(last["engine"]),
         at_least=at_least,
+        uncounted=later if later >= streak else 0,
         evidence=tuple(_counter_line(facts, row) for row in shown),
     )
 

@@ -87,7 +87,7 @@ def _found_scale(facts: Facts, skips: Skips) -> float | None:
     """The loss scale at the end, if the skips are no more than a scaler needs that begins as high
     as scalers do and falls to there, where that is no lower than others begin; else None."""
     told = _scales(facts, skips.engine)
-    if told.empty or skips.at_start is False or skips.total == skips.of:
+    if told.empty or skips.at_start is False or skips.total == skips.of + skips.uncounted:
         return None
     scale, power = float(told.iloc[-1]), set_to(facts, "fp16.initial_scale_power")
     highest = float(power) if isinstance(power, int | float) else _HIGHEST
@@ -132,7 +132,8 @@ def _sought(facts: Facts, skips: Skips) -> float | None:
     """The loss scale where the scaler, as far as is printed, is still looking for the first one
     that holds, as it does for its first steps; None where it is not, or no scale is told."""
     told = _scales(facts, skips.engine)
-    if skips.total < skips.of or told.empty or told.iloc[-1] < OVERFLOW_SCALE:
+    begun = skips.total == skips.of + skips.uncounted
+    if not begun or told.empty or told.iloc[-1] < OVERFLOW_SCALE:
         return None
     return float(told.iloc[-1])
 
@@ -152,14 +153,20 @@ def _since_then(skips: Skips) -> str:
         )
     if skips.endless:
         return f"The last {skips.streak:,} steps were all skipped: the model no longer learns."
+    if skips.recent:
+        return _recently(skips)
+    if skips.uncounted:
+        return f"How many of the {skips.uncounted:,} steps since then were skipped is not told."
+    if skips.last is None:
+        return "Whether it goes on is unknown, hence medium confidence: no later step is printed."
+    return f"No more since step {skips.last:,}: the loss scaler has found its scale."
+
+
+def _recently(skips: Skips) -> str:
     if skips.recent == skips.recent_of == 1:
         return "The last of them was skipped, too: it goes on."
-    if skips.recent:
-        part = f"{skips.recent:,} of the last {skips.recent_of:,} were skipped"
-        return f"At least {part}: it goes on." if skips.at_least else f"{part} too: it goes on."
-    if skips.last is not None:
-        return f"No more since step {skips.last:,}: the loss scaler has found its scale."
-    return "Whether it goes on is unknown, hence medium confidence: no later step is printed."
+    part = f"{skips.recent:,} of the last {skips.recent_of:,} were skipped"
+    return f"At least {part}: it goes on." if skips.at_least else f"{part} too: it goes on."
 
 
 def _without_steps(facts: Facts) -> list[Finding] | str:

@@ -421,6 +421,22 @@ def test_a_scaler_that_halves_a_high_scale_from_the_start_is_still_looking_for_o
     assert (found.gain is None) is sought
 
 
+@pytest.mark.parametrize(("last", "known"), [(13, True), (20, False)])
+def test_steps_without_a_count_behind_a_streak_are_not_known_to_be_of_it(
+    last: int, known: bool
+) -> None:
+    """As where the last record of a copy is cut in front of its number of skipped steps."""
+    rows = [*steps(10, WELL), *skipped((10, 10)), metric("loss", last, 10.5)]
+    found = alone(run_of(rows), _STREAK)
+    assert ("the model no longer learns" in found.summary) is known
+    assert (
+        "How many of the 10 steps since then were skipped is not told." in found.summary
+    ) is not known
+    assert (found.severity is Severity.CRITICAL) is known
+    scaled = alone(run_of([*rows, metric("loss_scale", last, 2.0**22)]), _STREAK)
+    assert ("None has succeeded yet" in scaled.summary) is known
+
+
 @pytest.mark.parametrize(
     ("counts", "scale", "json", "usual"),
     [
