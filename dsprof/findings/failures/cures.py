@@ -201,7 +201,7 @@ _BY_KIND_AND_TEXT: Final = {
         "Hydra lists behind this line what there is, or where it looked",
     ),
     ("network-error", "NET/OFI"): Advice(
-        "fi_info -p efa; security group of the nodes",
+        "fi_info; security group of the nodes",
         "",
         "adapters there on every node; all traffic within the group allowed",
         "a peer did not answer over libfabric: or its process had ended before",
@@ -326,7 +326,7 @@ _BY_KIND_AND_TEXT: Final = {
     ("ssh-refused", "Could not resolve hostname"): Advice(
         "hostfile, DNS", "", "names that each host resolves", "ssh found no address for that one"
     ),
-    ("rendezvous", "RendezvousConnectionError"): Advice(
+    ("rendezvous", "(?:RendezvousConnectionError|waitForInput)"): Advice(
         "log of the node that hosts the rendezvous",
         "",
         "look whether its launcher ended first; MASTER_ADDR, MASTER_PORT reachable",

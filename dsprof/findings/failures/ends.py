@@ -68,12 +68,16 @@ _DAMAGED: Final = (
     "munmap_chunk(): ",
 )  # fmt: skip
 
+#: What CANN says where what is queued on an NPU does not end in time.
+_OF_NPU: Final = ("[task timeout]", "[stream sync timeout]", "Stream synchronize timeout")
+
 #: The same where the message says it more closely.
 _CLOSER: Final = {
     ("overflow-limit", "Skipped "): "ended because too many steps in a row overflowed",
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
     ("rendezvous", "barrier of c10d's store"): "waits for the other workers",
+    ("rendezvous", "waitForInput: "): "waited in vain for an answer of the store",
     ("port-in-use", "HCCL: "): "could not open a port of HCCL: it is taken",
     ("exception", "ing ncclUniqueId from ["): "got no answer of the rank that starts NCCL",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
@@ -87,6 +91,7 @@ _CLOSER: Final = {
     ("exception", "Assertion `"): "failed an assertion",
     ("exception", " by GPU node-"): "was ended by its GPU's runtime",
     ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
+    **{("exception", words): "waited for its NPU until that timed out" for words in _OF_NPU},
     **{("exception", words): "found its memory damaged" for words in _DAMAGED},
     ("exit", "Back-off restarting"): "ended again and again",
     ("cancelled", "Node failure on "): "no longer answered",

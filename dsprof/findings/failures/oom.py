@@ -61,6 +61,7 @@ _REFUSED: Final = re.compile(
 )  #: an allocation that failed inside the process: the kernel ended nobody
 _BY_RAY: Final = re.compile(
     r"^ray\.exceptions\.|due to memory pressure \(OOM\)|exceeds the memory usage threshold"
+    r"|^Refer to the documentation on how to address the out of memory issue"
 )
 _UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
 _HELD: Final = re.compile(

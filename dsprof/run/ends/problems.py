@@ -30,7 +30,7 @@ of a job that it preempts it first asks the step to end.
 A rank's watchdog says its timeout again when it ends the process: that is one row. An exception of
 the same rank behind it is no cause: what the rank had waited for had not come before. Neither is a
 traceback of an unknown rank there, or behind workers that did not find each other, that breaks off
-before it says what was raised. That another rank "has inconsistent 0 params" DDP finds where that
+before it says what was raised, nor one of any rank behind a connection that broke. That another rank "has inconsistent 0 params" DDP finds where that
 one's number never arrived.
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
@@ -73,6 +73,7 @@ _OVERDUE: Final = ("overdue",)
 _STOPPED: Final = ("gpu-fault",)
 _OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
+_LOST_LINK: Final = (*_BROKEN, "network-error")
 
 #: Begins what is said of a launch of which nobody saw how it ended.
 NONE_CLOSED: Final = "no process of this launch closed its recording"
@@ -355,8 +356,9 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
     waited = told & _waited(rows)
     followed |= (kind == "exception") & _in_front(waited, failure, rank)
-    apart = told & (kind == "rendezvous")
-    followed |= text.str.startswith(BREAKS_OFF) & rank.isna() & _in_front(waited | apart, failure)
+    cut = text.str.startswith(BREAKS_OFF)
+    followed |= cut & rank.isna() & _in_front(waited | (told & (kind == "rendezvous")), failure)
+    followed |= cut & _in_front(told & kind.isin(_LOST_LINK), failure)
     followed |= silent & aborted & hung
     followed |= text.str.startswith(_OF_HYDRA) & told.groupby(failure).transform("any")
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)

@@ -474,7 +474,7 @@ SAID = [
     (
         "network-error",
         "NET/OFI completed with error. RC: 107. Error: 4 (Unresponsive receiver)",
-        "fi_info -p efa; security group of the nodes",
+        "fi_info; security group of the nodes",
     ),
     ("exit", "failed with return code list: [137, 1]", "the node whose code is not 137"),
     ("cancelled", "Runner interrupted due to worker preemption", "checkpoints"),

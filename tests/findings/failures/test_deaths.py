@@ -80,6 +80,7 @@ def test_signal_9_is_called_by_its_name_and_its_usual_cause() -> None:
         ("Assertion `srcIndex < srcSelectDimSize` failed", "failed an assertion"),
         ("Memory access fault by GPU node-2 on address 0x18", "was ended by its GPU's runtime"),
         ("free(): invalid pointer", "found its memory damaged"),
+        ("execute failed, reason=[task timeout]", "waited for its NPU until that timed out"),
         ("TypeError: step(): no such argument", "ended with an exception"),
     ],
 )

@@ -65,6 +65,15 @@ def test_a_traceback_behind_a_timeout_that_names_neither_rank_nor_error_is_no_ca
     assert causes(apart, problem("exception", "KeyError: 'x'")) == [1]
 
 
+def test_a_traceback_that_breaks_off_behind_a_broken_connection_is_no_cause_of_it() -> None:
+    """It is most likely what its own rank raised there: what it was is not told."""
+    cut = 'its traceback breaks off at File "train.py", line 9, in main'
+    link = problem("network-error", "NET/OFI Request completed with error", rank=3)
+    assert causes(link, problem("exception", cut, rank=2)) == [0]
+    assert causes(link, problem("exception", "KeyError: 'x'", rank=2)) == [1]
+    assert causes(problem("exception", cut, rank=2), link) == [0]
+
+
 def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault() -> None:
     dump = "Received a dump signal due to a collective timeout from  rank 13"
     waited = problem("watchdog", dump, rank=0)
