@@ -88,8 +88,6 @@ def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndar
     if (even := _as_epochs(steps, source.epoch[bare])) is not None:
         return even
     if steps[0] <= 0:  # no bar before it, or one that had not moved yet
-        if len(steps) < _FEW:  # nothing tells on which side of its record a bar stands
-            return unknown
         steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
@@ -101,7 +99,7 @@ def _in_front(steps: np.ndarray, end: int, epochs: np.ndarray) -> np.ndarray:
     """Steps of records that stand in front of the bar of their step, as a terminal's copy shows
     them, where epochs grow as those do and not as the bars behind which they stand."""
     later = np.append(steps[1:], end)
-    if not (np.diff(epochs, prepend=0.0) > 0).all() or later[0] <= 0:
+    if len(steps) < _FEW or not (np.diff(epochs, prepend=0.0) > 0).all() or later[0] <= 0:
         return steps
     later[-1] = min(end, round(float(later[-2] * epochs[-1] / epochs[-2])))
     off = [

@@ -129,11 +129,6 @@ def test_a_copy_that_lost_its_first_bar_keeps_the_others_for_what_follows_them()
     assert steps(cut[cut.index(b"{") :])[1:] == [20, 30]
 
 
-def test_two_records_do_not_tell_on_which_side_of_them_a_bar_stands() -> None:
-    both = copied_from(10, behind=True).splitlines(keepends=True)
-    assert [row["step"] for row in rows(b"".join(both[:3]), name="loss")] == [1, 2]  # counted
-
-
 def test_epochs_far_from_the_first_do_not_tell_on_which_side_bars_stand() -> None:
     assert steps(copied_from(5010, behind=True))[1:] == [5010, 5020]
 
