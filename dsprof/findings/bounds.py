@@ -10,7 +10,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import OF_TIMED, Confidence, Finding, less_sure
 from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
 from dsprof.run.steps.bars import since_start
-from dsprof.run.steps.durations import called
+from dsprof.run.steps.durations import called, window
 from dsprof.run.table import within
 from dsprof.units import format_seconds, format_share
 
@@ -91,15 +91,22 @@ def modest(one: Finding, facts: Facts) -> Finding:
     steps = len(facts.steps)
     if steps < FEW_STEPS:
         few = f"{'one' if steps == 1 else steps} {called(facts.steps, steps)} only"
-        maybe = ", which may be the first of its launch"
-        first = steps == 1 and facts.run.counted and bool(facts.steps["warm_up"].iloc[0])
-        return _at_most(one, "low", few + maybe * first)
+        return _at_most(one, "low", few + (_with_the_first(facts) if steps == 1 else ""))
     if facts.micro_only:
         return _at_most(one, "medium", "only micro-batches are timed")
     if _sums_alone(facts):
         one = _at_most(one, "medium", "no line read here tells how long whole steps take")
         return replace(one, summary=f"{one.summary} {_SUMS}")
     return one
+
+
+def _with_the_first(facts: Facts) -> str:
+    """What is said of the only row there is, if it holds the first step of a launch."""
+    if not facts.steps["warm_up"].iloc[0]:
+        return ""
+    if facts.run.counted:
+        return ", which may be the first of its launch"
+    return ", with the first in it, a warm-up" if window(facts.steps) != 1 else ""
 
 
 def _sums_alone(facts: Facts) -> bool:

@@ -154,7 +154,7 @@ def test_nemo_is_named_and_told_no_option_of_megatron() -> None:
 def test_why_megatron_printed_no_step_is_told_with_its_option() -> None:
     setup = "    model-and-optimizer-setup {}: (1300.00, 1350.00)\n".format(22 * ".")
     found = one(run_of_text("(min, max) time across ranks (ms):\n", setup), "unaccounted-time")
-    assert found.title.startswith("This source shows no optimizer step")
+    assert found.title.startswith("No line that is understood shows an optimizer step")
     assert "Megatron prints one line for every --log-interval steps" in found.summary
     assert "DeepSpeed" not in found.summary
     assert [(advice.setting, advice.to) for advice in found.advice] == [("--log-interval", "10")]

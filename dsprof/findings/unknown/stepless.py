@@ -20,7 +20,7 @@ from dsprof.findings.unknown.percentages import (
     percentages,
     said_of_percentages,
 )
-from dsprof.findings.unknown.unread import mostly_unread, read_them, said_of_unread
+from dsprof.findings.unknown.unread import read_them, said_of_unread
 from dsprof.findings.unknown.whole_training import mean_step
 from dsprof.findings.versions import is_known
 from dsprof.run.defects.misfits import micro_batch
@@ -132,9 +132,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
 def _shown(facts: Facts) -> str:
     if _bars_of_steps(facts):
         return "Nothing but a progress bar shows optimizer steps"
-    if facts.run.is_watched or mostly_unread(facts):  # while watched, nobody counts the others
-        return "No line that is understood shows an optimizer step"
-    return "This source shows no optimizer step"
+    return "No line that is understood shows an optimizer step"
 
 
 def _may_hang(facts: Facts) -> bool:
@@ -219,7 +217,7 @@ def _why_none_of_version(facts: Facts) -> str:
         which = (
             "DeepSpeed, whose version is not known,"
             if facts.shows_deepspeed
-            else "Nothing in it shows DeepSpeed, which"
+            else "Nothing read in it shows DeepSpeed, which"
         )
         return (
             f"{which} prints every tenth step unless steps_per_print is set, from 0.15.2 on only "

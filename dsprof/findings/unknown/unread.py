@@ -20,6 +20,12 @@ def mostly_unread(facts: Facts) -> bool:
     return bool(left >= _LINES and left > read.read_lines)
 
 
+def some_unread(facts: Facts) -> bool:
+    """Whether a line looks like metrics that no dialect reads."""
+    read = facts.run.coverage
+    return read is not None and read.metric_lines > read.read_lines
+
+
 def said_of_unread(facts: Facts) -> str:
     """How many such lines there are, as a sentence of a summary; "" if they are few."""
     if not mostly_unread(facts):

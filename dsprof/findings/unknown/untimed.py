@@ -15,10 +15,11 @@ from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.findings.thresholds import UNLIKE_BAR
 from dsprof.findings.unknown.clocked_turns import clocked_turns
 from dsprof.findings.unknown.percentages import percentages
+from dsprof.findings.unknown.unread import some_unread
 from dsprof.findings.unknown.whole_training import mean_so_far, mean_step
 from dsprof.grammar import TimerFlavour
 from dsprof.run.steps.bars import since_start
-from dsprof.run.table import LONGEST, within
+from dsprof.run.table import LONGEST, STEP, of_kind, within
 from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
@@ -41,7 +42,7 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
     line = facts.run.steps.iloc[-1]
     rate = mean_of(facts.steps, "tflops") if seconds else math.nan
     known = (
-        (f"{_PEAKS}." if rate > 0 else "")
+        (_utilisation(facts) or f"{_PEAKS}." if rate > 0 else "")
         if seconds
         else _mean_of_training(facts)
         or _by_rate(facts)
@@ -64,6 +65,15 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
             *_ask_for_timers(facts, lacking),
             *record(facts, EVERY_PHASE),
         ),
+    )
+
+
+def _utilisation(facts: Facts) -> str:
+    """How much of their GPUs' peak these steps used, as lines state it; "" where none does."""
+    told = of_kind(facts.run.told, Kind.METRIC, "mfu")
+    used = told.merge(facts.steps[list(STEP)], on=list(STEP))["value"].dropna()
+    return f"That is {used.mean():.3g} % of the GPUs' peak, as the log states (MFU)." * (
+        len(used) > 0
     )
 
 
@@ -153,12 +163,13 @@ def only_calls(facts: Facts) -> Finding:
 def only_data(facts: Facts) -> Finding:
     """The same for a loop that only times waiting for its data loader."""
     waiting = facts.share(facts.seconds_of("data")) or 0.0
+    that = " that is understood" * some_unread(facts)
     said_of_data = "Hardly any" if waiting < _HARDLY_ANY else format_share(waiting)
     return _one_kind_alone(
         facts,
-        f"{said_of_data} of a step is waiting for data; nothing else is timed",
-        "Nothing in this log divides the rest: forward, backward, optimizer and communication are "
-        "all in it",
+        f"{said_of_data} of a step is waiting for data; nothing else{that} is timed",
+        f"Nothing{that} in this log divides the rest: forward, backward, optimizer and "
+        "communication are all in it",
     )
 
 

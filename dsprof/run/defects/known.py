@@ -50,6 +50,7 @@ from dsprof.run.defects.wrong_units import (
     monitor_1000x,
     pipeline_1000x,
     rate_1000x,
+    rates_of_one_update,
     throughput_per_print,
 )
 from dsprof.run.repairs import Defect
@@ -80,6 +81,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     pipeline_1000x,
     rate_1000x,
     monitor_1000x,
+    rates_of_one_update,
     beyond_the_clock,
     lone_print,
     throughput_per_print,

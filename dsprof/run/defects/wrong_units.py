@@ -29,6 +29,7 @@ LONG: Final = 10.0  #: seconds of a step's longest timer, of which few jobs have
 #: time, or the longest of its timers.
 THOUSANDFOLD: Final = {True: (300.0, 3000.0), False: (100.0, 3000.0)}
 STATED: Final = "stated"
+TENFOLD: Final = 10.0  #: times the clock's step, by a rate of two decimals
 AGREES: Final = 3.0  #: times the clock's step, that others may come to
 
 
@@ -99,6 +100,27 @@ def beyond_the_clock(events: pd.DataFrame, _: Source) -> Outcome:
         "the two is wrong"
     )
     return events, met("times-beyond-clock", "doubt", text, spoilt)
+
+
+def rates_of_one_update(events: pd.DataFrame, _: Source) -> Outcome:
+    """On TPUs fairseq counts one update of an interval, and divides it by the time of all of them
+    (`Trainer.train_step` logs "only every log_interval steps; this causes wps to be misreported").
+    """
+    by_clock = _step_by_clock(events)
+    rates = where(events, among(events["name"], ["ups"]) & (numbers(events["value"]) > 0))
+    if by_clock.isna().all() or rates.empty:
+        return events, None
+    times = 1 / numbers(rates["value"]) / by_clock.reindex(rates["segment"]).to_numpy()
+    if not np.median(times) > TENFOLD:
+        return events, None
+    beside = among(events["name"], ["ups", "tokens_per_second", "global_batch_size"])
+    wrong = where(events, beside & events["record"].isin(rates["record"]).to_numpy())
+    text = (
+        "wps, ups and bsz are of one update of each interval, divided by the time of all of them, "
+        "as fairseq counts on TPUs: dropped"
+    )
+    fixed = events["value"].mask(events.index.isin(wrong.index))
+    return events.assign(value=fixed), met("rates-of-one-update", "repair", text, wrong)
 
 
 def _times_of_steps(events: pd.DataFrame) -> pd.DataFrame:

@@ -30,8 +30,8 @@ of a job that it preempts it first asks the step to end.
 A rank's watchdog says its timeout again when it ends the process: that is one row. An exception of
 the same rank behind it is no cause: what the rank had waited for had not come before. Neither is a
 traceback of an unknown rank there, or behind workers that did not find each other, that breaks off
-before it says what was raised, nor one of any rank behind a connection that broke. That another rank "has inconsistent 0 params" DDP finds where that
-one's number never arrived.
+before it says what was raised, nor one of any rank behind a connection that broke. That another
+rank "has inconsistent 0 params" DDP finds where that one's number never arrived.
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after

@@ -29,7 +29,7 @@ def test_a_source_without_steps_says_what_would_print_them_in_its_version(
 ) -> None:
     run = run_of([metric("elapsed", None, 1.0)], deepspeed_version=version)
     found = alone(run, "unaccounted-time")
-    assert "no optimizer step" in found.title
+    assert "an optimizer step" in found.title
     assert [advice.setting for advice in found.advice] == told
 
 
@@ -85,7 +85,8 @@ def test_hugging_faces_trainer_drives_no_engine_of_a_pipeline() -> None:
 def test_how_far_the_last_bar_came_is_told_where_nothing_else_shows_a_turn() -> None:
     bar = "Train step of epoch 0:  12%|##   | 30/250 [01:08<08:18,  2.27s/it, gpt_loss=0.686]\n"
     assert alone(run_of_text(bar), "unaccounted-time").title == (
-        "This source shows no optimizer step: its progress bar stands at 30 of 250 after 68.0 s"
+        "No line that is understood shows an optimizer step: its progress bar stands at 30 of 250 "
+        "after 68.0 s"
     )
 
 
@@ -123,7 +124,7 @@ def test_a_training_whose_bar_has_not_moved_may_hang_and_its_stacks_are_asked_fo
         "  0%|                                   | 0/6 [00:00<?, ?it/s]\n",
     )
     found = alone(run, "unaccounted-time")
-    assert found.title.endswith("no optimizer step: its progress bar stands at 0 of 6")
+    assert found.title.endswith("an optimizer step: its progress bar stands at 0 of 6")
     assert found.summary.startswith("Not one turn of its progress bar had ended")
     assert found.advice[0].setting == "py-spy dump --pid"
 
@@ -222,7 +223,7 @@ def test_a_mean_step_is_as_exact_as_the_rate_that_tells_it(
         metric("train_steps_per_second", None, rate),
     ]
     title = alone(run_of(rows), "unaccounted-time").title
-    assert title.startswith(f"A step took {took} in the mean" if took else "This source shows no")
+    assert title.startswith(f"A step took {took} in the mean" if took else "No line that")
 
 
 def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
@@ -256,7 +257,7 @@ def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> N
     ("update", "title"),
     [
         (25.4, "98 % of the one step that was profiled is the optimizer: 25.4 s of 26.0 s"),
-        (0.4, "This source shows no optimizer step: only what is stated can be said about speed"),
+        (0.4, "No line that is understood shows an optimizer step: only what is"),
     ],
 )
 def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
@@ -265,7 +266,7 @@ def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
     parts = [("forward", 0.15), ("backward", 0.45), ("step", update), ("iteration", update + 0.6)]
     rows = [metric(f"profiled_{name}_seconds", None, None, seconds=s) for name, s in parts]
     found = alone(run_of(rows), "unaccounted-time")
-    assert found.title == title
+    assert found.title.startswith(title)
     assert found.confidence == ("low" if update > 1 else "high")
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
     assert "timers need" not in found.summary
@@ -310,7 +311,7 @@ def test_why_no_step_is_printed_is_told_by_setting_and_version(
     ("year", "said"),
     [
         (2022, "DeepSpeed of that time prints every tenth step unless"),
-        (2025, "Nothing in it shows DeepSpeed, which prints every tenth step unless"),
+        (2025, "Nothing read in it shows DeepSpeed, which prints every tenth step unless"),
     ],
 )
 def test_a_log_is_of_no_version_that_is_newer_than_its_date(year: int, said: str) -> None:
@@ -347,7 +348,10 @@ def test_how_long_a_turn_of_a_script_s_own_loop_took_is_told_by_its_time_stamps(
     title = alone(run_of_text(*lines), "unaccounted-time").title
     assert title.startswith("A turn of the loop took 2.00 s in the mean of 30;")
     short = alone(run_of_text(*lines[:2]), "unaccounted-time").title
-    assert short == "This source shows no optimizer step: nothing can be said about speed"
+    assert (
+        short
+        == "No line that is understood shows an optimizer step: nothing can be said about speed"
+    )
 
 
 def test_a_line_of_verls_turn_that_breaks_off_is_not_said_to_be_switched_off() -> None:
@@ -546,5 +550,5 @@ def test_a_source_whose_metrics_are_not_understood_is_not_said_to_show_no_steps(
 def test_while_a_log_is_watched_nobody_counts_the_lines_that_are_not_understood() -> None:
     rows = [metric("eval_loss", None, 1.5)]
     told = [alone(run_of(rows, meta), "unaccounted-time").title for meta in ({}, {"watched": True})]
-    assert told[0].startswith("This source shows no optimizer step")
+    assert told[0].startswith("No line that is understood shows an optimizer step")
     assert told[1].startswith("No line that is understood shows an optimizer step")

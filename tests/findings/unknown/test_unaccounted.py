@@ -99,6 +99,13 @@ def test_a_rate_of_computation_stands_beside_the_peaks_of_common_gpus() -> None:
     assert untimed.title.startswith("Where the time of a step goes is unknown")
 
 
+def test_a_utilisation_that_lines_state_stands_in_the_place_of_such_peaks() -> None:
+    rates = [metric("tflops", step, 314.7) for step in range(1, 5)]
+    used = [metric("mfu", step, 14.0) for step in range(1, 5)]
+    found = alone(run_of([*steps(4, {}, 1.3), *rates, *used]), "unaccounted-time")
+    assert found.summary.startswith("That is 14 % of the GPUs' peak, as the log states (MFU).")
+
+
 def test_the_first_step_of_a_launch_is_not_called_a_step_where_it_is_the_only_one() -> None:
     line = " iteration {}/ 100 | elapsed time per iteration (ms): 9000.0 | lm loss: 8.5E+00 |\n"
     titles = [alone(run_of_text(line.format(step)), UNTIMED).title for step in (1, 7)]

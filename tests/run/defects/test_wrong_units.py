@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -49,6 +50,27 @@ def test_a_stated_time_that_the_clock_and_the_timers_refute_is_in_milliseconds()
     run = run_of(*marks(5.8, 5800.0), *engine(1.5))
     assert names(run) == ["milliseconds-as-seconds"]
     assert run.steps["seconds"].to_list() == pytest.approx([5.8] * 8)
+
+
+FAIRSEQ = (
+    "2020-07-17 07:{:02}:00 | INFO | train_inner | epoch 001:   {} / 160368 loss=9.2, wps={}, "
+    "ups={}, wpb=1613, bsz=80, num_updates={}, lr=2.8e-05, gnorm=3.2, train_wall=13, wall=1236\n"
+)
+
+
+@pytest.mark.parametrize(("ups", "known"), [(0.02, False), (1.67, True)])
+def test_rates_of_one_update_over_the_time_of_many_are_dropped(
+    tmp_path: Path, ups: float, known: bool
+) -> None:
+    """100 updates a minute by the stamps."""
+    log = tmp_path / "run.log"
+    lines = [FAIRSEQ.format(n, 100 * n, 2690 * ups / 1.67, ups, 100 * n) for n in range(1, 8)]
+    log.write_text("".join(lines))
+    run = load(log)
+    assert run.steps["seconds"].to_list()[1:] == pytest.approx([0.6] * 6)
+    assert ("rates-of-one-update" in names(run)) is not known
+    assert run.steps["tokens_per_second"].notna().all() == known
+    assert run.steps["samples_per_second"].notna().any() == known
 
 
 def test_times_of_a_recording_are_of_one_clock_and_no_unit() -> None:

@@ -243,7 +243,7 @@ def test_phases_of_a_recording_that_ends_no_step_are_no_step(tmp_path: Path, way
     writer.close()
     run = load(tmp_path) if way == "columns" else from_events(read_folder(tmp_path))
     assert run.steps.empty
-    assert "shows no optimizer step" in run.findings[0].title
+    assert "optimizer step: nothing can be said about speed" in run.findings[0].title
 
 
 def test_what_a_rank_does_in_a_step_that_it_never_ends_is_no_part_of_that_step_of_the_others(
