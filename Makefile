@@ -13,14 +13,14 @@
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
-# Each worker waits a part of its time, so there is one more than cores; one has all real jobs, and
-# more than nine would only wait for it. pip compiles on one core, including modules that nobody
+# Each worker waits a part of its time, so there are two more than cores; one has all real jobs, and
+# more than ten would only wait for it. pip compiles on one core, including modules that nobody
 # imports; compileall uses all cores and skips packages' own tests, and packages of which hardly a
 # module is imported.
 
 PYTHON  ?= python3
 CORES   := nproc 2>/dev/null || getconf _NPROCESSORS_ONLN
-WORKERS ?= $(shell n=$$($(CORES)); echo $$((n < 8 ? n + 1 : 9)))
+WORKERS ?= $(shell n=$$($(CORES)); echo $$((n < 8 ? n + 2 : 10)))
 CORPUS  ?= ../shared
 TORCH     ?= torch==2.13.0
 JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning

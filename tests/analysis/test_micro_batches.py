@@ -93,7 +93,7 @@ def test_a_log_without_such_lines_counts_none() -> None:
 
 def test_a_bar_that_turns_with_each_micro_batch_is_said_to_count_them() -> None:
     said = " ".join(shown(trained(4, 4, 4)).split())
-    assert "Bar 11 of 743 micro-batches in 33.0 s, lately 2.50 s each" in said
+    assert "Bar 11 of 743 micro-batches in 33.0 s, 2.50 s each as it smooths them" in said
     assert "not stated" not in said
 
 
