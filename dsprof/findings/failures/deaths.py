@@ -42,6 +42,7 @@ from dsprof.findings.failures.not_found import (
 )
 from dsprof.findings.failures.oom import for_host_memory
 from dsprof.findings.failures.overdue import said_of_cancelled
+from dsprof.findings.failures.raised import detail_of, said_of_place
 from dsprof.findings.failures.stacks import crashed_in
 from dsprof.findings.failures.stood import said_of_dead
 from dsprof.findings.finding import Advice, Finding
@@ -63,6 +64,7 @@ _OF_TRACEBACK: Final = Advice(
     "each rank's own output shows its traceback, which this source lacks: the launcher only says "
     "how the process ended",
 )
+_OF_PYDANTIC: Final = "pydantic_core._pydantic_core."  #: whose errors have room for more without
 _OF_STDERR: Final = "LSF wrote there what the job's processes said to stderr, as tracebacks are"
 _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 
@@ -79,6 +81,8 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     row = row if who is None else who.failure
     missing = missing_of(facts, row)
     text = str(row["text"]) if pd.notna(row["text"]) else ""
+    if detail := detail_of(facts.run, row):
+        text = f"{text.removeprefix(_OF_PYDANTIC).removesuffix(':')}: {detail}"
     signal = signal_of(row) or signal_behind(row) or ""
     place, came_from = crashed_in(facts, int(row["segment"])) if signal else ("", "")
     kind = "shm-full" if signal == "SIGBUS" else str(row["kind"])  # mostly a full /dev/shm
@@ -105,6 +109,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)
             + _STANDS_ALONE * stands_alone(row)
+            + said_of_place(facts.run, row)
             + code_meant(text)
             + said_of_missing(row, missing)
             + said_of_named(who)

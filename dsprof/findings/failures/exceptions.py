@@ -113,6 +113,12 @@ _BY_TEXT: Final = {
         "micro-batch x accumulation x ranks, or left out",
         "DeepSpeed rejects any other number",
     ),
+    "validation error for DeepSpeed": Advice(
+        "that key of DeepSpeed's configuration",
+        "",
+        "a value of the type that the message names",
+        "it is in the JSON, or a trainer works it out where that says auto",
+    ),
     "not reachable via ssh": SSH,
     "timer has already been started": Advice(
         "wall_clock_breakdown",

@@ -210,10 +210,10 @@ def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> 
         "1800790 milliseconds before timing out.\n"
     )
     raised = 'Traceback (most recent call last):\n  File "t.py", line 1, in f\nValueError: no\n'
-    assert alone(run_of_text(waited, raised), "rank-died").summary == (
+    assert alone(run_of_text(waited, raised), "rank-died").summary.startswith(
         "It is the likeliest cause of the failure messages in the source, some before it."
     )
-    assert alone(run_of_text(raised, waited), "rank-died").summary == (
+    assert alone(run_of_text(raised, waited), "rank-died").summary.startswith(
         "It was the first failure in the source; other messages come after it."
     )
 
