@@ -32,7 +32,7 @@ _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _INSTALLED: Final = tuple({
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
 })  # fmt: skip
-_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_OURS: Final = str(Path(__file__).parents[2]) + os.sep
 
 _Frame = tuple[CodeType, int, int]  #: code, line and instruction
 

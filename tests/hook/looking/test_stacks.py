@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import get_ident
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
 
+import dsprof.recording
+from dsprof import imports
 from dsprof.hook.looking import stacks
 from dsprof.hook.looking.stacks import LONGEST, MOST, OWN, Stacks
 from dsprof.recording.layout import BETWEEN_CALLS, CALLS
@@ -127,3 +129,8 @@ def test_code_that_torch_compile_generates_is_none_of_the_jobs_own(
     monkeypatch.setattr(stacks, "_frames_of", lambda *_: [(made, 3, 2)])
     (call,) = Stacks().innermost(0, inside=False, exact=True)
     assert (call.file, call.line, call.is_own) == ("torchinductor/cxlhen55.py", 0, False)
+
+
+@pytest.mark.parametrize("module", [stacks, imports, dsprof.recording])
+def test_files_of_all_of_dsprof_are_ours_and_not_the_jobs(module: ModuleType) -> None:
+    assert Stacks()._file(str(module.__file__)) == ("", False)
