@@ -1,10 +1,13 @@
-"""What ends a process, in the words of its exception."""
+"""What ends a process: the words of its exception, and where the job's own code met it."""
 
 from __future__ import annotations
 
 import re
 import traceback
+from types import TracebackType
 from typing import Any, Final
+
+from dsprof.hook.looking.stacks import Stacks
 
 _MOST_SAID: Final = 1000  # characters of an exception that are recorded
 #: How torch hands on what was raised elsewhere, behind which it quotes the traceback.
@@ -25,7 +28,17 @@ def tell(recorder: Any, error: Exception) -> None:
     said = _own_words("".join(traceback.format_exception_only(type(error), error)).strip())
     recorder.timeline.flush()
     name = next((kind for kind, begin in _KINDS.items() if re.match(begin, said)), "exception")
-    recorder.writer.problem(name, said[:_MOST_SAID])
+    writer = recorder.writer
+    writer.problem(name, said[:_MOST_SAID])
+    if place := _own_place(error.__traceback__):
+        writer.metric(writer.name("raised_at"), 1.0, text=writer.name(place))
+
+
+def _own_place(raised: TracebackType | None) -> str:
+    """The innermost call of the job's own code, as a traceback writes it; "" if there is none."""
+    calls = Stacks().of_traceback(raised)
+    own = next((call for call in reversed(calls) if call.is_own), None)
+    return f'File "{own.file}", line {own.line}, in {own.function}' if own else ""
 
 
 def _own_words(said: str) -> str:

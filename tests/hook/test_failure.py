@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 import dsprof
-from tests.hook.jobs_of import ENVIRONMENT, interpreter, launch, run_each
+from tests.hook.jobs_of import ENVIRONMENT, JOBS, interpreter, launch, run_each
 from tests.hook.rows import folder, in_flight
 
 STEPS, AT = 8, 4
+#: The line of `tests.hook.jobs.ending` that ends it.
+EXEC = next(
+    number
+    for number, line in enumerate((JOBS / "ending.py").read_text("utf-8").splitlines(), 1)
+    if "exec(end)" in line
+)
 WAYS = ("nothing", "exception", "disk", "folder", "workers", "checkpoint")
 JOB = ("failing", *WAYS)
 
@@ -144,6 +150,10 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     assert list(run.steps["step"]) == [1, 2, 3]
     assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
     assert list(run.problems["step"]) == [3] * len(problems)
+    told = "The last line of the job's own code in its traceback is line "
+    by_error = next((one for one in run.findings if one.rule == "rank-died"), None)
+    assert by_error is None or f"{told}{EXEC} of ending.py, in train." in by_error.summary
+    assert ("exception" in run.problems["kind"].tolist()) == (by_error is not None)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ _FRAME: Final = re.compile(
     r'File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9}), in (?P<inside>.+)'
 )
 _BEHIND: Final = 6  #: lines of a message
+_ROW: Final = 1  #: of a recording, where the place is a row of its own
 _DETAIL: Final = 200  #: letters that a title has room for
 _LONG: Final = 60  #: of the names of a file and a function
 _INPUT: Final = re.compile(r" \[type=.*")  #: what pydantic adds of the value
@@ -36,7 +37,7 @@ def detail_of(run: Run, row: pd.Series[Any]) -> str:
 
 def said_of_place(run: Run, row: pd.Series[Any]) -> str:
     """A sentence behind a blank; "" where no line of the job is in a traceback of it."""
-    frames = _told(run, row, "raised_at", 0)["text"].tolist()
+    frames = _told(run, row, "raised_at", _ROW)["text"].tolist()
     frame = _FRAME.match(str(frames[0])) if frames else None
     if frame is None:
         return ""
@@ -53,5 +54,5 @@ def _told(run: Run, row: pd.Series[Any], name: str, behind: int) -> pd.DataFrame
     rows = where(rows, among(rows["name"], [name]))
     apart = rows["line"] - row["line"]
     same = rows["rank"].isna() if pd.isna(row["rank"]) else rows["rank"] == row["rank"]
-    near = (rows["source"] == row["source"]) & (apart >= 0) & (apart <= behind)
+    near = (rows["source"] == row["source"]) & apart.between(0, behind)
     return where(rows, (near & same).fillna(value=False))

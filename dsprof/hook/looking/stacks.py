@@ -11,8 +11,10 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from types import CodeType
+from traceback import walk_tb
+from types import CodeType, TracebackType
 from typing import Final, NamedTuple
 
 from dsprof.recording.layout import BETWEEN_CALLS, CALLS
@@ -81,6 +83,11 @@ class Stacks:
         if len(frames) == FRAMES:
             return []
         return list(self._without_ours(frames, inside=False, exact=exact))
+
+    def of_traceback(self, raised: TracebackType | None) -> list[Call]:
+        """The calls that an exception passed through, the outermost first."""
+        frames = ((frame.f_code, line, frame.f_lasti) for frame, line in walk_tb(raised))
+        return list(self._calls(list(islice(frames, FRAMES))))
 
     def _without_ours(self, frames: list[_Frame], *, inside: bool, exact: bool) -> Iterator[Call]:
         met = False
