@@ -32,6 +32,7 @@ from dsprof.findings.failures.ends import (
 )
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
+from dsprof.findings.failures.raised import said_of_place
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run import from_events
 from dsprof.run.table import where
@@ -165,6 +166,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_if_over(facts, row)
+            + said_of_place(facts.run, row)
             + said_of_named(who),
             ranks=ranks_of(row),
             steps=step_span(row),

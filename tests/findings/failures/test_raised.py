@@ -60,3 +60,9 @@ def test_each_rank_passed_through_lines_of_its_own() -> None:
     found = alone(run_of_text(HEAD.format(inside="main") + other + ends), "rank-died")
     assert found.title.startswith("Rank 1 ended with an exception: ValueError: no")
     assert "line 77 of train.py, in late." in found.summary
+
+
+def test_what_asked_for_memory_in_vain_is_told_by_its_line_too() -> None:
+    error = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    found = alone(run_of_text(HEAD.format(inside="main") + error), "oom")
+    assert "in its traceback is line 40 of train.py, in main." in found.summary
