@@ -41,7 +41,7 @@ INSIDE = {
     ),
     "hook": (
         ("calls", "looking", "process"),
-        ("header", "on_gpu"),
+        ("header", "last_words", "on_gpu"),
         ("entering", "recorder"),
         ("models",),
         ("attach",),

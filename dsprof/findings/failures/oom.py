@@ -30,23 +30,20 @@ from dsprof.findings.failures.ends import (
     step_span,
     sure_of,
 )
+from dsprof.findings.failures.full_gpu import TRIED, is_fragmented, said_of_others
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
 from dsprof.findings.failures.raised import said_of_place
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run import from_events
 from dsprof.run.table import where
-from dsprof.units import format_bytes, size
+from dsprof.units import format_bytes
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
 _OF_DRIVER: Final = re.compile(r"(?:CUDA|HIP) (?:driver )?error: out of memory\s*$")
-_TRIED: Final = re.compile(
-    r"(?:[Tt]ried|Unable) to allocate ([\d.]{1,12} [KMGT]?i?B|\d{1,19} bytes)"
-    r"|(?<!memory allocation of )memory allocation of (\d{1,19} bytes)"
-)  #: not where processes wrote through each other: the digits are of several numbers
 _NEAR: Final = 10  #: lines
 _SAID_BEHIND: Final = ("refused", "out_of_memory_message")  #: of a message broken into lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
@@ -64,12 +61,6 @@ _BY_RAY: Final = re.compile(
     r"^ray\.exceptions\.|due to memory pressure \(OOM\)|exceeds the memory usage threshold"
     r"|^Refer to the documentation on how to address the out of memory issue"
 )
-_UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
-_HELD: Final = re.compile(
-    r"([\d.]{1,12} [KMGT]?i?B) already allocated; .{1,60}; "
-    r"([\d.]{1,12} [KMGT]?i?B) reserved in total"
-)
-_ALLOCATED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is allocated by PyTorch")
 _MOVES: Final = "_configure_distributed_model"  #: DeepSpeed's function that moves the model
 #: What the traceback of a failure may pass through, and what that tells.
 _PLACES: Final = {
@@ -84,16 +75,6 @@ _PLACES: Final = {
     "step": "Its traceback passes through step(): the optimizer's states and its update asked for "
     "it, not activations. ",
 }
-#: PyTorch does not know itself in a container with numbers of its own: where it names no "this
-#: process", the one with a number may be itself.
-_OTHERS: Final = re.compile(r"\bProcess (\d{1,10}) has ([\d.]{1,12} [KMGT]?i?B) memory in use")
-_ITSELF: Final = re.compile(r"this process has ([\d.]{1,12} [KMGT]?i?B) memory in use")
-_FILLED: Final = re.compile(
-    r"total capaci?ty of ([\d.]{1,12} [KMGT]?i?B) of which ([\d.]{1,12} [KMGT]?i?B) is free"
-    r"|([\d.]{1,12} [KMGT]?i?B) total capacity; .{1,60}?([\d.]{1,12} [KMGT]?i?B) free;"
-)
-_UNTOLD: Final = 0.05  #: of a GPU: less of what nobody is said to hold is the driver's own
-_OUTSIDE: Final = 0.1  #: of a GPU: less may be what CUDA and NCCL hold of it for this process
 _SHARED: Final = Advice(
     "nvidia-smi on that host",
     "",
@@ -161,8 +142,8 @@ def oom(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + (f": it was refused {asked}" if host and asked else ""),
             summary=(f"It asked for {asked} more{of}. " if asked and not host else "")
             + _PLACES.get(_place(facts.run, row), "")
-            + _said_of_others(message)
-            + (_FRAGMENTED if _fragmented(message) else "")
+            + said_of_others(message)
+            + (_FRAGMENTED if is_fragmented(message) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_if_over(facts, row)
@@ -182,7 +163,7 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
 
     NCCL says it just behind, as does a message that was broken into lines.
     """
-    tried = _TRIED.search(str(row["text"]))
+    tried = TRIED.search(str(row["text"]))
     if tried:
         return _in_units(tried[1] or tried[2])
     behind = _just_behind(run, row)
@@ -213,82 +194,6 @@ def _in_units(said: str) -> str:
     return format_bytes(int(said.split(maxsplit=1)[0])) if said.endswith("bytes") else said
 
 
-def _fragmented(text: str) -> bool:
-    """Whether PyTorch had reserved more than was asked for, beside what it had given out."""
-    asked, unused, held = _TRIED.search(text), _UNUSED.search(text), _HELD.search(text)
-    if not asked or not (unused or held):
-        return False
-    free = _size(unused[1]) if unused else _size(held[2]) - _size(held[1]) if held else 0.0
-    return free > _size(asked[1])
-
-
-def _said_of_others(text: str) -> str:
-    """Who else held the GPU, where that would have been enough."""
-    tried, itself, others = _TRIED.search(text), _ITSELF.search(text), _OTHERS.findall(text)
-    if not tried or not tried[1]:
-        return ""
-    asked = _size(tried[1])
-    if not itself:
-        return _said_of_several(others, asked) or _said_of_outside(text, asked)
-    held = sum(_size(of) for _, of in others)
-    unseen = _unseen(text, _size(itself[1]) + held, _UNTOLD)
-    if held + unseen < asked:
-        return ""
-    beyond = f"{format_bytes(unseen)} (no process named, as of another container)"
-    return (
-        "Other processes held part of that GPU, which would have been enough: "
-        f"{_listed(others, *[beyond] * (unseen > 0))}. "
-    )
-
-
-def _said_of_several(others: list[tuple[str, str]], asked: float) -> str:
-    """Of processes by their numbers, one of which may be the one that asked."""
-    held = [_size(of) for _, of in others]
-    if len(held) < 2 or sum(held) - max(held) < asked:
-        return ""
-    return f"Several processes held that GPU, at most one of them this one: {_listed(others)}. "
-
-
-def _said_of_outside(text: str, asked: float) -> str:
-    """Of a GPU that holds far more than the allocator that asked had of it."""
-    allocated, unused, held = _ALLOCATED.search(text), _UNUSED.search(text), _HELD.search(text)
-    if held:
-        mine = _size(held[2])
-    elif allocated and unused:
-        mine = _size(allocated[1]) + _size(unused[1])
-    else:
-        return ""
-    outside = _unseen(text, mine, _OUTSIDE)
-    if outside < asked or not outside:
-        return ""
-    return (
-        f"Of what was in use there, PyTorch's allocator held {format_bytes(mine)} in this process: "
-        f"{format_bytes(outside)} were held by other processes, or past that allocator. "
-    )
-
-
-def _listed(others: list[tuple[str, str]], *more: str) -> str:
-    named = ", ".join([f"{of} (process {who})" for who, of in others[:3]] + [*more])
-    return f"{named} and {len(others) - 3} more" if len(others) > 3 else named
-
-
-def _unseen(text: str, told: float, least: float) -> float:
-    """Bytes of the GPU that are neither free nor told of. 0 if they are less than that share of it.
-
-    A process sees only those of its own container.
-    """
-    filled = _FILLED.search(text)
-    if not filled:
-        return 0.0
-    total, free = (_size(one) for one in filled.groups() if one)
-    left = total - free - told
-    return left if left > least * total else 0.0
-
-
-def _size(text: str) -> float:
-    return size(text) or 0.0
-
-
 def _place(run: Run, row: pd.Series[Any]) -> str:
     """Who asked for the memory, as one of `_PLACES`: what the traceback passes through; else ""."""
     if _OF_NCCL.search(str(row["text"])):
@@ -314,9 +219,9 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _other_process(why)
     cures = _cures(facts, _place(facts.run, row))
     message = _message(facts.run, row)
-    if _said_of_others(message):
+    if said_of_others(message):
         return (_SHARED, *cures)
-    if cures != _EVALUATION_MEMORY and _fragmented(message):
+    if cures != _EVALUATION_MEMORY and is_fragmented(message):
         cures = (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
     if "NPU out of memory" in message:  # torch_npu has an allocator of its own
         return tuple(_OF_NPU if advice == FRAGMENTS else advice for advice in cures)
