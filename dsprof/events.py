@@ -299,6 +299,7 @@ CONFIG: Final = {
     "pipeline_parallel_size": "",
     "expert_parallel_size": "",
     "distributed_type": "DEEPSPEED, MULTI_GPU, FSDP, ...: what accelerate says it shares work by",
+    "gradient_buckets": "calls of one of DDP's reductions of all gradients",
     "wrapper": "DDP or FSDP2: what shares a recorded model among ranks",
     "trainer": "huggingface: whose loop calls what is recorded",
     "sequence_parallel_size": "",

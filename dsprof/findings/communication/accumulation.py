@@ -24,20 +24,21 @@ def reductions_of_a_step(facts: Facts) -> int:
 
 
 def _of_ddp(facts: Facts) -> int:
-    """DDP records one all-reduce for each, with the bytes of all gradients. If they differ in size,
-    they are of other things, too.
+    """Of DDP each reduction is recorded as calls of equal size, as many as it has buckets. If calls
+    differ in size, they are of other things, too.
     """
+    buckets = facts.run.config.get("gradient_buckets")
     calls = during_steps(facts.run.comm, facts.steps)
     calls = where(calls, calls["op"].eq("all_reduce").to_numpy(bool) & (calls["bytes"] >= SMALL))
-    if calls.empty or calls["bytes"].min() < calls["bytes"].max():
+    if not buckets or calls.empty or calls["bytes"].min() < calls["bytes"].max():
         return 0
     phases = facts.run.phases
     updates = phases["count"][phases["name"].eq("step").fillna(value=False)]
     if (updates > 1).any():  # an update that calls for gradients itself needs each of them
         return 0
     both = _beside_backwards(facts, calls, _VISIT)
-    each = both["often"].gt(1) & both["backwards"].eq(both["often"])
-    return int(both["often"].median()) if len(both) and each.all() else 0
+    each = both["backwards"].gt(1) & both["often"].eq(both["backwards"] * int(buckets))
+    return int(both["backwards"].median()) if len(both) and each.all() else 0
 
 
 def _of_an_engine(facts: Facts) -> int:

@@ -43,6 +43,7 @@ class Reducer:
         self.began = self.since = 0
         self.issued: int | None = 0  # calls by others when backward began; None if unknown
         self.buckets: int | None = 0  # -1 until they are counted, None if nobody can
+        self.recorded = 0  # number of buckets that the recording has
         self.waited = 0  # ns, in backwards inside this one
         self.held: tuple[Frame | None, int] = (None, 0)  # open phase at `since`, its blocked time
         self.queued = False  # backward is in progress and our callback is queued
@@ -122,10 +123,19 @@ class Reducer:
             collectives.by_others(
                 "all_reduce", self.group, begin, blocked, self.buckets, self.bytes
             )
+            self._tell_buckets(self.buckets)
         else:  # none, or a communication hook issued them from Python
             seen = collectives.waited_for(self.group, self.began, begin, blocked)
             if self.buckets is None and not seen:
                 collectives.uncounted(blocked)
+
+    def _tell_buckets(self, number: int) -> None:
+        """Into how many calls a reduction is divided: DDP makes its buckets anew behind the first.
+        Only by that, calls of a step tell how often it reduced.
+        """
+        if number != self.recorded:
+            self.recorded = number
+            self.parts.recorder.writer.config("gradient_buckets", number, self.parts.track.number)
 
     def inside(self, _: Any) -> None:
         """A backward has begun inside this one and may reduce, too: measure its wait as well."""

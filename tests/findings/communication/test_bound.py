@@ -11,9 +11,10 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding
+from dsprof.findings.communication.accumulation import reductions_of_a_step
 from dsprof.findings.communication.bound import _GATHERING, _beside, _gathers
 from dsprof.findings.communication.calls import beside_phases
-from dsprof.findings.facts import facts_of
+from dsprof.findings.facts import Facts, facts_of
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -495,12 +496,14 @@ def test_ranks_of_other_groups_are_not_said_to_work_unevenly(tmp_path: Path) -> 
     assert "cannot be told apart" in found.summary
 
 
-def accumulating(folder: Path, reduced: int, updates: int = 1) -> Run:
-    """30 steps of two ranks; of 4 backwards of 20 ms, the last `reduced` make an all-reduce of 6.
-    The update runs in as many pieces: where it asks for gradients itself, between the backwards.
+def accumulating(folder: Path, reduced: int, updates: int = 1, buckets: int = 1) -> Run:
+    """30 steps of two ranks; of 4 backwards of 20 ms, the last `reduced` make an all-reduce of 6,
+    in that many buckets. The update runs in as many pieces: where it asks for gradients itself,
+    between the backwards.
     """
     for rank in (0, 1):
-        writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
+        told = {"world_size": 2, "gradient_buckets": buckets}
+        writer = Writer.create(folder, header(rank=rank, world=2, config=told))
         whose = writer.name("0 ranks 0-1")
         backward, update = (
             writer.name("backward", 0, "compute"),
@@ -514,7 +517,8 @@ def accumulating(folder: Path, reduced: int, updates: int = 1) -> Run:
                 writer.span(backward, at, over, step)
                 if place >= 4 - reduced:
                     call = (over - 6 * MS, over - 6 * MS, 6 * MS, step)
-                    writer.collective(reduce, whose, *call, size=8 * MIB, seq=1)
+                    size = 8 * MIB // buckets
+                    writer.collective(reduce, whose, *call, size=size, seq=1, count=buckets)
                 if place >= 4 - updates:
                     writer.span(update, over, over + MS, step)
             writer.step(step, begin, begin + 100 * MS, CLASSES)
@@ -522,10 +526,11 @@ def accumulating(folder: Path, reduced: int, updates: int = 1) -> Run:
     return load(folder)
 
 
+@pytest.mark.parametrize("buckets", [1, 2])
 def test_gradients_that_are_reduced_in_each_backward_of_a_step_need_no_larger_batch(
-    tmp_path: Path,
+    tmp_path: Path, buckets: int
 ) -> None:
-    found = alone(accumulating(tmp_path, 4), "communication-bound")
+    found = alone(accumulating(tmp_path, 4, buckets=buckets), "communication-bound")
     assert found.title == (
         "24 % of a step is communication between ranks: gradients are reduced 4 times for one "
         "update"
@@ -534,12 +539,15 @@ def test_gradients_that_are_reduced_in_each_backward_of_a_step_need_no_larger_ba
     assert found.gain == pytest.approx((0.009, 0.027))
 
 
-@pytest.mark.parametrize(("reduced", "updates"), [(3, 1), (4, 4)])
+@pytest.mark.parametrize(
+    ("reduced", "updates", "buckets"), [(3, 1, 1), (4, 4, 1), (1, 1, 4), (2, 1, 2)]
+)
 def test_no_reduction_is_too_many_if_some_backwards_make_none_or_the_update_asks_for_each(
-    tmp_path: Path, reduced: int, updates: int
+    tmp_path: Path, reduced: int, updates: int, buckets: int
 ) -> None:
-    found = alone(accumulating(tmp_path, reduced, updates), "communication-bound")
-    assert "for one update" not in found.title
+    """As many calls as there are backwards may be one reduction in as many buckets."""
+    run = accumulating(tmp_path, reduced, updates, buckets)
+    assert reductions_of_a_step(Facts(run)) == 0
 
 
 def of_two_losses(folder: Path, sizes: tuple[tuple[int, ...], ...]) -> Run:
