@@ -167,6 +167,10 @@ class _Active:
             return self.search
         return next((handle for handle in self.handles if handle.target() is target), None)
 
+    def targets(self) -> list[Any]:
+        """What is recorded, and still there."""
+        return [one for handle in self.handles if (one := handle.target()) is not None]
+
     def begins_no_more(self) -> None:
         """Training was found, or nothing is searched for any more."""
         before, self.beginning = self.beginning, None
@@ -341,7 +345,7 @@ def _search(handle: Handle) -> None:
         if mine and not asked and search.trained and not (found or _active.has_recorded):
             notices.nothing_recorded()
 
-    search = Search(attached, lost, handle.may_begin)
+    search = Search(attached, lost, handle.may_begin, _active.targets)
     search.start(handle.patches)
     _active.search = handle
     atexit.register(ends)

@@ -31,11 +31,13 @@ class Search:
         found: Callable[[Any, Any, bool], None],
         lost: Callable[[], None],
         may_begin: Callable[[Any], bool] = lambda _: True,
+        attached: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
         """`may_begin(one)` says at the end of each step of an engine, or of an optimizer, whether
-        it, or its model, may be found yet.
+        it, or its model, may be found yet; `attached` gives what is recorded already, as the script
+        may have asked for it itself.
         """
-        self.found, self.lost, self.may_begin = found, lost, may_begin
+        self.found, self.lost, self.may_begin, self.attached = found, lost, may_begin, attached
         self.guard = Guard()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._wrappers: list[type] = []  # classes of such models
@@ -219,6 +221,8 @@ class Search:
             return
         self._known[optimizer] = True
         model = most_trained(optimizer, list(self._models))
+        if model is None and _hold_most(self.attached(), optimizer):
+            return
         if model is None and not self._searched and _has_peers():
             self._searched = True
             self._models.update(instances(*self._wrappers))
@@ -265,6 +269,13 @@ def _holds_all(model: Any, models: Iterable[Any]) -> bool:
     """Whether the others are parts of the model."""
     held = {id(parameter) for parameter in model.parameters()}
     return all(id(parameter) in held for other in models for parameter in other.parameters())
+
+
+def _hold_most(models: Iterable[Any], optimizer: Any) -> bool:
+    """Whether models hold most of the optimizer's parameters."""
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = {id(parameter) for model in models for parameter in model.parameters()}
+    return 2 * len(trained & held) > len(trained)
 
 
 def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:

@@ -100,3 +100,29 @@ def test_what_a_model_was_compiled_to_before_the_search_is_found_in_its_place(
     finally:
         patches.undo()
     assert [model is faster for model, *_ in found] == [True]
+
+
+def test_no_model_is_looked_for_whose_parameters_the_script_has_attached_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looking through all objects of a process would hold up its first step."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(finding, "_has_peers", lambda: True)
+    looked: list[tuple[type, ...]] = []
+
+    def instances(*kinds: type) -> list[Any]:
+        looked.append(kinds)
+        return []
+
+    monkeypatch.setattr(finding, "instances", instances)
+    mine, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    search, patches = Search(lambda *_: None, lambda: None, attached=lambda: [mine]), Patches()
+    search.start(patches)
+    try:
+        for net, times in ((mine, 0), (other, 2)):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            net(torch.ones(2)).backward()
+            optimizer.step()
+            assert len(looked) == times
+    finally:
+        patches.undo()
