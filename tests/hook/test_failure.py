@@ -150,7 +150,7 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     assert list(run.steps["step"]) == [1, 2, 3]
     assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
     assert list(run.problems["step"]) == [3] * len(problems)
-    told = "The last line of the job's own code in its traceback is line "
+    told = "The last line in its traceback that is of no installed package is line "
     by_error = next((one for one in run.findings if one.rule == "rank-died"), None)
     assert by_error is None or f"{told}{EXEC} of ending.py, in train." in by_error.summary
     assert ("exception" in run.problems["kind"].tolist()) == (by_error is not None)

@@ -27,6 +27,14 @@ _SHADOW: Final = Advice(
     "Python looks for packages there first: it found such a file, or one that imports itself",
 )
 
+#: Of DeepSpeed, which looks for MPI where nothing in the environment tells it its rank.
+_LAUNCHER: Final = Advice(
+    "launcher",
+    "",
+    "deepspeed, torchrun or accelerate launch",
+    "without one DeepSpeed looks for MPI; mpi4py is of use under mpirun only",
+)
+
 #: Of Python itself, before it ran anything.
 _MODULE: Final = Advice(
     "python on that host",
@@ -101,7 +109,8 @@ _BY_TEXT: Final = {
         "the library that the message names",
         "",
         "built for this torch and its CUDA",
-        "it was compiled against another version, which had that symbol",
+        "it was compiled against another version, which had that symbol, or not linked to the "
+        "library that has it",
     ),
     "GLIBCXX_": Advice(
         "LD_LIBRARY_PATH, conda's libstdcxx-ng",
@@ -164,6 +173,8 @@ def against_environment(text: str) -> tuple[Advice, ...]:
     if name:  # what a file of the job's own lacks is for its author to write
         return (_version(name[2], "name"),) if _INSTALLED.search(name[3] or "") else ()
     missing = _MISSING.match(text)
+    if missing and missing[1] == "mpi4py":
+        return (_LAUNCHER,)
     if missing:
         return (Advice(missing[1], "", "installed for the Python that ran", _MODULE.why),)
     return tuple(advice for words, advice in _BY_TEXT.items() if re.search(words, text))[:1]

@@ -45,7 +45,7 @@ def said_of_place(run: Run, row: pd.Series[Any]) -> str:
     inside = frame["inside"].strip()
     place = f"line {frame['line']} of {file}"
     place += "" if inside == "<module>" else f", in {quoted(inside, _LONG)}"
-    return f" The last line of the job's own code in its traceback is {place}."
+    return f" The last line in its traceback that is of no installed package is {place}."
 
 
 def _told(run: Run, row: pd.Series[Any], name: str, behind: int) -> pd.DataFrame:

@@ -34,8 +34,8 @@ _WRAPPERS: Final = {"DistributedDataParallel": "DDP", "FSDPModule": "FSDP2"}
 
 
 def wrapper_of(model: Any) -> str | None:
-    """What wraps a model: DDP or FSDP2; None for any other."""
-    kinds = (kind.__name__ for kind in type(model).__mro__)
+    """What of PyTorch's wraps a model: DDP or FSDP2; None for any other, as Megatron's own DDP."""
+    kinds = (one.__name__ for one in type(model).__mro__ if one.__module__.startswith("torch."))
     return next((_WRAPPERS[kind] for kind in kinds if kind in _WRAPPERS), None)
 
 
@@ -53,11 +53,11 @@ def wrapped_in(model: Any) -> Any:
 
 def sizes_of(model: Any, world: int) -> dict[str, int]:
     """Sizes by their names in `events.CONFIG`; unknown ones are absent."""
-    kinds = {kind.__name__ for kind in type(model).__mro__}
-    if "DistributedDataParallel" in kinds:
+    wrapper = wrapper_of(model)
+    if wrapper == "DDP":
         ranks = model.process_group.size()
         is_whole = ranks == world and not model.parameters_to_ignore
-    elif "FSDPModule" in kinds:
+    elif wrapper == "FSDP2":
         meshes = {getattr(one, "device_mesh", None) for one in model.parameters()}
         mesh = meshes.pop() if len(meshes) == 1 else None
         if mesh is None:

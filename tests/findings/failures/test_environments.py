@@ -32,6 +32,7 @@ LAUNCHED = "the command of the job"
         ("_pickle.UnpicklingError: invalid load key, '<'.", "the file that was read"),
         ("ModuleNotFoundError: No module named 'megatron.core'", "version of megatron"),
         ("python3: No module named deepspeed", "python on that host"),
+        ("ModuleNotFoundError: No module named 'mpi4py'", "launcher"),
         ("ModuleNotFoundError: No module named 'flash_attn'", "flash_attn"),
         ("ValueError: Tokenizer class New does not exist or is not currently imported.", "transf"),
     ],

@@ -45,13 +45,15 @@ def test_the_tensor_that_a_checkpoint_has_otherwise_is_named() -> None:
 def test_the_last_line_of_the_script_in_a_traceback_is_told(inside: str, said: str) -> None:
     """Below it are lines of installed packages."""
     found = alone(run_of_text(HEAD.format(inside=inside) + "[rank0]: KeyError: 'x'\n"), "rank-died")
-    assert f"The last line of the job's own code in its traceback is {said}" in found.summary
+    assert (
+        f"The last line in its traceback that is of no installed package is {said}" in found.summary
+    )
 
 
 def test_a_traceback_of_packages_alone_names_no_line_of_the_script() -> None:
     of_packages = "".join(HEAD.format(inside="main").splitlines(keepends=True)[::3])
     found = alone(run_of_text(of_packages + "[rank0]: KeyError: 'x'\n"), "rank-died")
-    assert "own code" not in found.summary
+    assert "of no installed package" not in found.summary
 
 
 def test_each_rank_passed_through_lines_of_its_own() -> None:
@@ -65,4 +67,4 @@ def test_each_rank_passed_through_lines_of_its_own() -> None:
 def test_what_asked_for_memory_in_vain_is_told_by_its_line_too() -> None:
     error = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     found = alone(run_of_text(HEAD.format(inside="main") + error), "oom")
-    assert "in its traceback is line 40 of train.py, in main." in found.summary
+    assert "of no installed package is line 40 of train.py, in main." in found.summary

@@ -43,10 +43,19 @@ class Model:
         return (self, *self.parts)
 
 
-class DistributedDataParallel(Model): ...
+class DistributedDataParallel(Model):
+    __module__ = "torch.nn.parallel.distributed"
 
 
-class FSDPModule(Model): ...
+class FSDPModule(Model):
+    __module__ = "torch.distributed.fsdp"
+
+
+class OfMegatron(Model):
+    __module__, __qualname__ = "megatron.core.distributed", "DistributedDataParallel"
+
+
+OfMegatron.__name__ = OfMegatron.__qualname__
 
 
 def sharded(*meshes: Mesh | None) -> FSDPModule:
@@ -113,3 +122,10 @@ def test_of_a_model_that_is_not_all_learned_its_gradients_are_fewer_than_its_par
 def test_a_parameter_of_which_zero_keeps_a_part_counts_whole_and_experts_not_at_all() -> None:
     assert parameters_of(Model(Parameter(ds_numel=24), Parameter())) == 30
     assert parameters_of(Model(Parameter(allreduce=False), Parameter())) == 0
+
+
+def test_a_class_of_another_library_with_the_name_of_pytorchs_is_none() -> None:
+    """Megatron's reduces by itself, and has no process group of that name."""
+    other = OfMegatron(Parameter())
+    assert wrapper_of(other) is None
+    assert sizes_of(other, 4) == {}
