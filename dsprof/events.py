@@ -288,6 +288,7 @@ CONFIG: Final = {
     "nccl_version": "",
     "world_size": "ranks",
     "nodes": "hosts",
+    "workers": "names of hosts, as DeepSpeed's runner lists them (column text)",
     "localhost": "what NCCL calls the host that a launcher calls so",
     "zero_stage": "0 to 3",
     "micro_batch_size": "samples of one micro-batch on one GPU",

@@ -126,17 +126,11 @@ def _chunks(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
     return stated or (1 if by_deepspeed else None)
 
 
-def hosts_seen(known: Mapping[str, Any]) -> list[str]:
-    """Names of hosts, as the source has them: of its lines, or as a launcher lists them."""
-    told = known.get("hosts") or []
-    return [one for one in told.split(",") if one] if isinstance(told, str) else list(told)
-
-
 def _hosts(known: Mapping[str, Any]) -> int | None:
     """The number of hosts that were seen. A single one counts only if every rank of the job was
     recorded there, because others may not have been recorded.
     """
-    hosts = hosts_seen(known)
+    hosts = known.get("hosts") or ()
     return len(hosts) if len(hosts) > 1 or (hosts and is_every_rank_recorded(known)) else None
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dsprof.analysis.layout import hosts_seen
 from dsprof.events import COUNTED
 from dsprof.recording.launches import is_every_rank_recorded, ranks_recorded
 from dsprof.units import format_ranks, format_seconds, format_share, ranges, windows
@@ -244,7 +243,7 @@ def on_hosts(known: Mapping[str, Any]) -> str:
     Args:
         known: configuration and meta data of a run.
     """
-    seen = len(hosts_seen(known))
+    seen = len(known.get("hosts") or [])
     if known.get("nodes") or is_every_rank_recorded(known):
         hosts = int(known.get("nodes") or seen)
         return f"on {count_of(hosts, 'host')}" if hosts else ""

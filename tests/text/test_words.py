@@ -93,7 +93,6 @@ def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are
     assert on_hosts({**both, "world_size": 2}) == "on 2 hosts"
     assert on_hosts({"hosts": ["a", "b"]}) == "on at least 2 hosts"
     assert on_hosts({"hosts": ["a"]}) == on_hosts({}) == ""
-    assert on_hosts({"hosts": "ddp-0.svc,ddp-1.svc"}) == "on at least 2 hosts"  # a launcher's list
 
 
 def test_ranks_without_recordings_may_be_on_hosts_that_nobody_named() -> None:

@@ -117,7 +117,7 @@ def meta(
         "framework": framework,
         "versions": versions,
         "version_range": spans,
-        "hosts": hosts_of(by_own_names(events)),
+        "hosts": hosts_of(by_own_names(events)) or _listed(config),
         "sources": sources,
         "jobs": [list(job) for job in facts.get("jobs", ())],
         "jobs_differ": facts.get("jobs_differ"),
@@ -141,6 +141,11 @@ def _device_memory(events: pd.DataFrame) -> float | None:
         return None
     fullest = both.iloc[int(both["value"].to_numpy(dtype=float).argmax())]
     return float(fullest["bytes"] / fullest["value"] * 100)
+
+
+def _listed(config: Mapping[str, Any]) -> list[str]:
+    """The hosts that a launcher lists, where no line is of one."""
+    return sorted({one for one in str(config.get("workers", "")).split(",") if one})
 
 
 def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Versions) -> str | None:

@@ -73,3 +73,9 @@ def test_every_view_calls_a_host_by_the_name_that_nccl_has_for_a_launcher_s_loca
 def test_a_localhost_of_which_nccl_has_two_names_stays_one() -> None:
     both = (FULL.format(host="localhost", own=own) for own in ("w7", "w8"))
     assert run_of_text(steps("localhost", 0), *both).meta["hosts"] == ["localhost"]
+
+
+def test_hosts_that_a_launcher_lists_are_known_where_no_line_is_of_one() -> None:
+    listed = "[INFO] [runner.py:403:main] Running on the following workers: ddp-0.svc,ddp-1.svc\n"
+    assert run_of_text(listed).meta["hosts"] == ["ddp-0.svc", "ddp-1.svc"]
+    assert run_of_text(listed, steps("10.2.0.14", 0, 1)).meta["hosts"] == ["10.2.0.14"]
