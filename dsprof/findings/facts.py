@@ -67,7 +67,7 @@ class Facts(Job):
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """Rows of `run.steps.steps` that are used for statistics."""
+        """Rows of `run.steps` that are used for statistics."""
         steps = main_steps(self.own_steps)
         return steps.drop(list(self.stuck_out)) if self.stuck_out else steps
 
@@ -107,23 +107,23 @@ class Facts(Job):
 
     @cached_property
     def series(self) -> pd.DataFrame:
-        """Rows of `run.steps.steps` whose seconds can be compared over time."""
+        """Rows of `run.steps` whose seconds can be compared over time."""
         return regular_steps(self.own_steps)
 
     @cached_property
     def own_steps(self) -> pd.DataFrame:
-        """Rows of `run.steps.steps` of the judged engine."""
+        """Rows of `run.steps` of the judged engine."""
         steps = self.run.steps
         return steps if self.engine is None else steps[steps["engine"] == self.engine]
 
     @cached_property
     def phases(self) -> pd.DataFrame:
-        """Rows of `run.steps.phases` of `steps`."""
+        """Rows of `run.phases` of `steps`."""
         return main_phases(self.steps, self.run.phases)
 
     @cached_property
     def series_phases(self) -> pd.DataFrame:
-        """Rows of `run.steps.phases` of `series`."""
+        """Rows of `run.phases` of `series`."""
         return main_phases(self.series, self.run.phases)
 
     @cached_property

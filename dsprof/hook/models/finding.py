@@ -271,9 +271,14 @@ def _holds_all(model: Any, models: Iterable[Any]) -> bool:
     return all(id(parameter) in held for other in models for parameter in other.parameters())
 
 
+def _trained_by(optimizer: Any) -> set[int]:
+    """Ids of its parameters."""
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}
+
+
 def _hold_most(models: Iterable[Any], optimizer: Any) -> bool:
     """Whether models hold most of the optimizer's parameters."""
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained = _trained_by(optimizer)
     held = {id(parameter) for model in models for parameter in model.parameters()}
     return 2 * len(trained & held) > len(trained)
 
@@ -283,7 +288,7 @@ def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:
 
     Of several that hold equally many, the largest is chosen: the others are parts of it.
     """
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained = _trained_by(optimizer)
     sizes = {
         model: (len(trained & held), len(held))
         for model in models
