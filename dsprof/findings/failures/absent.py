@@ -36,6 +36,12 @@ OF_LOADER: Final = Advice(
     "a minute or more, with workers",
     "a batch that does not come is then an error that says so",
 )
+OF_LOCK: Final = Advice(
+    "lock in the folders of torch_extensions",
+    "",
+    "removed, if no process compiles there",
+    "a build that was ended leaves it, and each rank that loads the extension waits for it",
+)
 _OF_STORAGE: Final = Advice(
     "file system of the checkpoint",
     "",

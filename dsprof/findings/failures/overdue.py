@@ -12,10 +12,17 @@ import pandas as pd
 from dsprof.events import Severity
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
-from dsprof.findings.failures.absent import OF_LOADER, OF_STACKS
+from dsprof.findings.failures.absent import OF_LOADER, OF_LOCK, OF_STACKS
 from dsprof.findings.failures.ends import step_span, when
 from dsprof.findings.failures.mismatched import ALIKE
-from dsprof.findings.failures.stacks import Dump, Place, dumps_of, places_of, said_of_places
+from dsprof.findings.failures.stacks import (
+    FOR_LOCK,
+    Dump,
+    Place,
+    dumps_of,
+    places_of,
+    said_of_places,
+)
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.quotes import quoted
 from dsprof.run.ends.harmless import OVER
@@ -165,6 +172,7 @@ def _advice(places: list[Place]) -> tuple[Advice, ...]:
     outside = [one for one in places if not one.call]
     loader = any("data loader" in one.said for one in outside)
     return (
+        *((OF_LOCK,) if any(FOR_LOCK in one.said for one in outside) else ()),
         *((OF_LOADER,) if loader else ()),
         *((OF_STACKS,) if not outside else ()),
         *((ALIKE,) if calls and not loader else ()),

@@ -28,8 +28,10 @@ _LONGEST: Final = 20_000  #: rows: of what is dumped again and again, the end co
 _TEXT: Final = re.compile(r"(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)")
 _COLLECTIVES: Final = re.compile(r"(?:^|/)torch/distributed/distributed_c10d\.py$")
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
+_BATON: Final = re.compile(r"(?:^|/)torch/utils/file_baton\.py$")
 _DEVICE: Final = re.compile(r"(?:^|/)torch/(?:cuda|xpu|hpu)/|(?:^|/)torch_npu/npu/")
 _SYNCS: Final = ("synchronize", "wait_stream", "wait_event")
+FOR_LOCK: Final = "the lock of an extension's build"
 _AUTOGRAD: Final = re.compile(r"(?:^|/)torch/autograd/")
 _FED: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/")  #: workers, and who pins memory
 _LIBRARY: Final = re.compile(
@@ -93,6 +95,8 @@ class Thread:
         """What else it waits for; "" if nothing is known of that."""
         if any(_LOADER.search(one.path) for one in self.frames):
             return "its data loader"
+        if any(_BATON.search(one.path) for one in self.frames):
+            return FOR_LOCK
         of_gpu = (one.function in _SYNCS and _DEVICE.search(one.path) for one in self.frames)
         return "its GPU" if any(of_gpu) else ""
 

@@ -11,6 +11,7 @@ from dsprof.events import Kind, Severity
 from dsprof.findings.advice import ask_for_timers, change, if_it_trains, more_workers, record
 from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
+from dsprof.findings.failures.absent import OF_LOCK
 from dsprof.findings.failures.ends import first_failure
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.unknown.clocked_turns import clocked_turns
@@ -53,12 +54,6 @@ _SETUP_ALONE: Final = (
 )
 _OF_SILENCE: Final = Advice(
     "py-spy dump --pid", "", "of each rank, if it hangs", "shows where each of them stands"
-)
-_OF_LOCK: Final = Advice(
-    "lock in the folders of torch_extensions",
-    "",
-    "removed, if no process compiles there",
-    "a build that was ended leaves it, and each rank that loads the extension waits for it",
 )
 _OF_VERL: Final = "verl prints its turns, and what their parts take, only if trainer.logger says so"
 _AT_ITS_END: Final = "What the parts of a turn took stands at the end of its line"
@@ -116,7 +111,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             advice=(
                 *read_them(facts),
                 *((_OF_STACKS,) if _may_hang(facts) else ()),
-                *((_OF_LOCK, _OF_SILENCE) if loads else ()),
+                *((OF_LOCK, _OF_SILENCE) if loads else ()),
                 *more_workers(facts),
                 *(() if _shows_trainer(facts) else record(facts, _WHOEVER_TRAINS)),
                 *_print_steps(facts),

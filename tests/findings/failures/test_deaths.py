@@ -42,6 +42,21 @@ def test_a_failure_comes_before_all_that_only_slows_the_run() -> None:
     assert rules(run)[:2] == ["oom", "communication-bound"]
 
 
+def test_an_error_of_the_launcher_as_it_is_told_to_stop_is_no_exception_of_the_job() -> None:
+    packages = "/opt/conda/lib/python3.8/site-packages/deepspeed/launcher"
+    raised = [
+        "Traceback (most recent call last):\n",
+        f'  File "{packages}/runner.py", line 548, in sigkill_handler\n',
+        "    result_kill = subprocess.Popen(kill_cmd, env=env)\n",
+        "NameError: free variable 'kill_cmd' referenced before assignment in enclosing scope\n",
+    ]
+    found = alone(run_of_text(*raised), "rank-died")
+    assert found.title.endswith("Ctrl-C or SIGTERM reached DeepSpeed's launcher")
+    own = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\nKeyError: 3\n'
+    found = alone(run_of_text(own, *raised), "rank-died")
+    assert found.title.startswith("A process ended with an exception: KeyError: 3")
+
+
 def test_the_code_that_is_sshs_own_is_a_lost_connection() -> None:
     failed = {"host": "w2", "step": 40}
     run = run_of(

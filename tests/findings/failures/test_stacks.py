@@ -169,6 +169,19 @@ def test_who_waits_for_a_data_loader_is_told_so() -> None:
     assert found.advice[0].setting == "DataLoader(timeout=...)"
 
 
+def test_who_waits_for_the_lock_of_a_build_is_told_to_look_for_one_that_was_left() -> None:
+    thread = _thread(
+        2,
+        (f"{_PACKAGES}/torch/utils/file_baton.py", 42, "wait"),
+        (f"{_PACKAGES}/torch/utils/cpp_extension.py", 1522, "_jit_compile"),
+        (f"{_PACKAGES}/deepspeed/ops/op_builder/builder.py", 480, "jit_load"),
+        ("/data/train/main.py", 90, "<module>"),
+    )
+    found = alone(run_of_text(_LIMIT, *thread), "hang")
+    assert found.title.endswith("builder.py:480), waiting for the lock of an extension's build")
+    assert found.advice[0].setting == "lock in the folders of torch_extensions"
+
+
 def test_who_waits_for_its_gpu_is_told_so() -> None:
     thread = _thread(
         2,
