@@ -71,6 +71,7 @@ def record_pauses(
     lengths: Mapping[str, int] = LENGTHS,
     steps: int = 30,
     ahead: int = 0,
+    meeting: int = 0,
     looks: Sequence[Mapping[str, tuple[int, str]]] = (),
     **told: str | int,
 ) -> Path:
@@ -81,6 +82,7 @@ def record_pauses(
         inner: ms of `optimizer_step`.
         before: ms of step before it.
         ahead: ms by which the host is ahead of a GPU within a step.
+        meeting: ms that the call takes in which they meet, whoever is late.
         looks: at places such as "step/looks_after", how many and what stack; a rank a mapping.
         told: configuration rows; with phases on a GPU all of this is of the GPU.
     """
@@ -106,7 +108,7 @@ def record_pauses(
                 at = end
                 if name != "step":
                     at += pause.get(name, 0) * MS
-            waited = (whole - sum(pause.values()) - sum(lengths.values())) * MS
+            waited = (whole - sum(pause.values()) - sum(lengths.values()) + meeting) * MS
             meet = writer.name("all_reduce")
             if waited:
                 flags = ON_DEVICE if on_gpu else 0

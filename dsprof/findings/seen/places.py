@@ -24,6 +24,7 @@ from dsprof.findings.seen.code_seen import (
     said,
 )
 from dsprof.run import Run
+from dsprof.run.recorded.moments import CALL
 from dsprof.units import format_seconds, format_share
 
 _STEPS: Final = 40  #: looked at, evenly spread; more would change nothing
@@ -139,7 +140,8 @@ def place_of(
     run = facts.run
     if not run.is_recording:
         return None
-    found = _gaps(facts, ranks, inside, facts.steps if among is None else among)
+    moments = _moments(facts, ranks, inside, facts.steps if among is None else among)
+    found = _beyond(moments, ranks, inside)
     total = float(found["seconds"].sum())
     if not total:
         return None
@@ -153,18 +155,25 @@ def place_of(
         return None
     much = f"step {row['step']:,}: {format_seconds(row['longest'])} {place.words}"
     place = replace(place, seconds=place.share * total)
-    code = None if inside else _code_of(facts, place, ranks, among)
+    code = None if inside else _code_of(facts, place, ranks, among, moments)
     longest = row_evidence(row, f"{much}, longest of some steps")
     return replace(place, code=code, proof=(longest, *proof(code)))
 
 
 def _code_of(
-    facts: Facts, place: Place, ranks: Sequence[int], among: pd.DataFrame | None
+    facts: Facts,
+    place: Place,
+    ranks: Sequence[int],
+    among: pd.DataFrame | None,
+    moments: pd.DataFrame,
 ) -> Code | None:
     """What was seen to run at a place, if looks tell that of the steps that are meant."""
     since = beginning(facts.steps if among is None else among)
-    code = code_at(facts.run.told, place.before, ranks=ranks, since=since)
-    if code is None or not _may_name(facts, place, ranks):
+    phase = _looked_behind(place, _of_late(moments, ranks))
+    if phase is None:
+        return None
+    code = code_at(facts.run.told, phase, ranks=ranks, since=since)
+    if code is None or not _may_name(facts, place, phase, ranks, moments):
         return None
     if among is not None or not facts.stuck_out:
         return code
@@ -172,19 +181,51 @@ def _code_of(
     return seen_in(facts, replace(place, code=code), facts.steps, others)  # these have looks, too
 
 
-def _may_name(facts: Facts, place: Place, ranks: Sequence[int]) -> bool:
-    """Whether looks at a place tell what runs there in the time that is meant: not of which of
-    several engines they were; nor of late ranks, if others spend time there, too; and of a device,
-    only where the host spends there what its phases leave out, else it waits for the host's phases.
+def _looked_behind(place: Place, moments: pd.DataFrame) -> str | None:
+    """The phase by whose end looks at a place are told, "" of any. A call is none: what follows it
+    is told as behind the phase before. None if much of what is told so is of other places, or of
+    the calls themselves.
+    """
+    if not place.before:
+        return ""
+    found = _own(gaps(moments[moments["what"] != CALL]))
+    last = _last(found)
+    before, after = (found.index.get_level_values(side) for side in ("before", "after"))
+    phase = place.before
+    if phase not in before:
+        phase = str(before[after == place.after][0]) if place.after in after else ""
+        phase = last if place.between_steps else phase or last
+    behind = found["seconds"][(before == phase) | ((before == "") & (phase == last))]
+    there = _seconds_at(place, moments)
+    return phase if phase and behind.sum() - there <= LITTLE * there else None
+
+
+def _seconds_at(place: Place, moments: pd.DataFrame) -> float:
+    """Per step, in the mean of the ranks, of all that lies at a place."""
+    found = _own(gaps(moments))
+    before, after = (found.index.get_level_values(side) for side in ("before", "after"))
+    there = before == ("" if place.between_steps else place.before)
+    return float(found["seconds"][there & ((after == place.after) | (not place.after))].sum())
+
+
+def _may_name(
+    facts: Facts, place: Place, phase: str, ranks: Sequence[int], moments: pd.DataFrame
+) -> bool:
+    """Whether looks behind a phase tell what runs at a place in the time that is meant: not of
+    which of several engines they were; nor of late ranks, if others spend time there, too; and of
+    a device, only where the host spends there what its phases leave out, else it waits for the
+    host's phases.
     """
     if facts.engine is not None:
         return False
-    if ranks and others_look_alike(facts, place.before, ranks):
-        return False
     if facts.run.config.get("phases_on") != "gpu":
-        return True
+        others = moments[~moments["rank"].isin(ranks)]
+        late = _seconds_at(place, _of_late(moments, ranks))
+        return not ranks or _seconds_at(place, others) <= LITTLE * late
+    if ranks and others_look_alike(facts, phase, ranks):
+        return False
     step = facts.average or float(facts.steps["seconds"].mean())
-    there = share_of_looks(facts.run.told, place.before, ranks=ranks)
+    there = share_of_looks(facts.run.told, phase, ranks=ranks)
     return 2 * there * step >= place.seconds
 
 
@@ -193,7 +234,7 @@ def seen_in(facts: Facts, place: Place, steps: pd.DataFrame, others: pd.DataFram
     often was looked, or it runs in them nearly as long."""
     if place.code is None:
         return None
-    elsewhere = float(_gaps(facts, (), "", others)["seconds"].sum())
+    elsewhere = float(_own(gaps(_moments(facts, (), "", others)))["seconds"].sum())
     in_them, in_others = len(steps) * place.seconds, len(others) * elsewhere
     little = elsewhere <= LITTLE * place.seconds and in_others <= LITTLE * in_them
     return place.code if little else None
@@ -267,15 +308,22 @@ def look_into(facts: Facts, most: int, steps: pd.DataFrame) -> tuple[pd.DataFram
     return steps.iloc[which], known[:: max(1, -(-len(known) // most))]
 
 
-def _gaps(facts: Facts, ranks: Sequence[int], inside: str, among: pd.DataFrame) -> pd.DataFrame:
-    """Those of some of these steps."""
+def _moments(facts: Facts, ranks: Sequence[int], inside: str, among: pd.DataFrame) -> pd.DataFrame:
+    """Those of some of these steps, and of `ranks` beside some others."""
     steps, some = look_into(facts, _RANKS, among)
     look = Run.moments if facts.engine is None else turns
-    moments = look(facts.run, steps, ranks={*some, *ranks}, outer=not inside)
+    return look(facts.run, steps, ranks={*some, *ranks}, outer=not inside)
+
+
+def _of_late(moments: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
+    return moments[moments["rank"].isin(ranks)] if ranks else moments
+
+
+def _beyond(moments: pd.DataFrame, ranks: Sequence[int], inside: str) -> pd.DataFrame:
+    """The gaps; of `ranks`, if any are meant, what they need beyond the others."""
+    found = _own(gaps(_of_late(moments, ranks), inside))
     if not ranks:
-        return _own(gaps(moments, inside))
-    late = moments["rank"].isin(ranks)
-    found = _own(gaps(moments[late], inside))
-    usual = _own(gaps(moments[~late], inside))["seconds"]
+        return found
+    usual = _own(gaps(moments[~moments["rank"].isin(ranks)], inside))["seconds"]
     beyond = found["seconds"].sub(usual.reindex(found.index, fill_value=0.0)).clip(lower=0.0)
     return found.assign(seconds=beyond).sort_values("seconds", ascending=False)

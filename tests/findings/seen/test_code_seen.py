@@ -9,6 +9,8 @@ import pytest
 
 from dsprof import load
 from dsprof.events import Severity
+from dsprof.findings.facts import Facts
+from dsprof.findings.seen.places import place_of
 from dsprof.recording import Unit, Writer
 from dsprof.run import Run
 from tests.findings.plants import alone, one, words_of
@@ -60,6 +62,43 @@ def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> Non
     assert found.evidence[-1].text.startswith("40 looks: score")
     assert "score (train.py:30)" in [advice.setting for advice in found.advice]
     assert "log" not in words_of(found)
+
+
+@pytest.mark.parametrize(("meeting", "is_named"), [(1, True), (30, False)])
+def test_code_behind_a_call_is_named_unless_the_call_itself_takes_much_of_that_time(
+    tmp_path: Path, meeting: int, *, is_named: bool
+) -> None:
+    """A script that averages its loss behind each step: looks are told by the phase before."""
+    looks = [{"forward/looks": (60, "")}, {"step/looks_after": (40, SCORE)}]
+    pauses = {"backward": 40}, {"step": 40}
+    run = load(record_pauses(tmp_path, *pauses, meeting=meeting, looks=looks))
+    found = place_of(Facts(run), (1,))
+    assert found is not None
+    assert found.words == "between all_reduce and the next data"
+    assert found.seconds == pytest.approx(0.04)
+    assert (found.code is not None) == is_named
+
+
+def test_others_that_wait_in_a_call_behind_the_same_phase_do_not_run_that_code(
+    tmp_path: Path,
+) -> None:
+    """As rank 0 does in a barrier while rank 1 scores, both behind the step."""
+    waits = "all_reduce (torch/distributed/distributed_c10d.py) < main (./train.py:40)"
+    looks = [{"step/looks_after": (40, waits)}, {"step/looks_after": (40, SCORE)}]
+    found = one(load(record_pauses(tmp_path, {"step": 1}, {"step": 40}, looks=looks)),
+                "straggler-rank")  # fmt: skip
+    assert found.ranks == (1,)
+    assert found.advice[0].setting == "score (train.py:30)"
+
+
+def test_of_a_late_rank_no_code_is_named_where_the_others_spend_much_time_too(
+    tmp_path: Path,
+) -> None:
+    looks = [{"step/looks_after": (20, SCORE)}, {"step/looks_after": (40, SCORE)}]
+    found = one(load(record_pauses(tmp_path, {"step": 20}, {"step": 40}, looks=looks)),
+                "straggler-rank")  # fmt: skip
+    assert found.ranks == (1,)
+    assert "score" not in words_of(found)
 
 
 @pytest.mark.parametrize(("in_phases", "is_named"), [(60, True), (2_000, False)])
