@@ -99,6 +99,7 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
     of = "each step" if is_steady(late) and not when else "the time"
     title = f"{said.wait} for {said.where}, {format_share(share)} of {of}"
     title += cause.title if cause else ""
+    title += f": {late.who} {said.are} mostly in {code.name}" if code else ""
     return Finding(
         rule="straggler-rank",
         severity=severity,
@@ -182,6 +183,7 @@ class _Words:
     where: str
     wait: str
     median: str
+    are: str
     are_last: str
     arrive: str
     lose: str
@@ -195,14 +197,14 @@ def _words(facts: Facts, late: Straggler) -> _Words:
         last = f"They are the last {len(late.group):,} of {late.ranks:,} ranks"
         last = f"No other rank is on {hosts}. {last}" if hosts else last
         median = "the median one of the others"
-        return _Words(where, "the others wait", median, last, "arrive", "They lose", "them")
+        return _Words(where, "the others wait", median, "are", last, "arrive", "They lose", "them")
     wait, median = "the others wait", "the median rank"
     (rank,) = late.group
     if facts.layout.world_size == 2 and rank in {0, 1}:
         median = f"rank {1 - rank}"
         wait = f"{median} waits"
     last = f"It is the last of {late.ranks} ranks"
-    return _Words(where, wait, median, last, "arrives", "It loses", "it")
+    return _Words(where, wait, median, "is", last, "arrives", "It loses", "it")
 
 
 def _why_not(facts: Facts, late: Straggler) -> str | None:

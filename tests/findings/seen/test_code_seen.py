@@ -58,6 +58,7 @@ def test_the_code_of_a_late_rank_is_that_of_its_own_looks(tmp_path: Path) -> Non
     pauses = {"backward": 1}, {"backward": 40}
     found = one(load(record_pauses(tmp_path, *pauses, looks=looks)), "straggler-rank")
     assert found.ranks == (1,)
+    assert found.title.endswith(" of each step: rank 1 is mostly in score (train.py:30)")
     assert "At all 40 looks the training thread was in score" in found.summary
     assert found.evidence[-1].text.startswith("40 looks: score")
     assert "score (train.py:30)" in [advice.setting for advice in found.advice]
