@@ -173,6 +173,9 @@ METRICS: Final = {
     "seconds)",
     "cpu_throttled": "for how long a limit of CPU time has stopped the container since then, added "
     "up over CPUs (column seconds)",
+    "garbage": "what the process has spent on collecting Python's garbage since recording began "
+    "(column seconds)",
+    "garbage_collections": "how many of these collections searched all objects (column count)",
     "looks": "how often the training thread was seen in such code while a phase of data was open "
     "(columns count, raw: the phase; text: functions and lines, the innermost first)",
     "looks_after": "the same where no phase was open, behind the end of that one",

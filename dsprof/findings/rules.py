@@ -19,7 +19,7 @@ from dsprof.findings.host import costly, host_bound, host_sync, input_data, shar
 from dsprof.findings.numerics import divergence, losses, overflows
 from dsprof.findings.over_time import spikes, throughput
 from dsprof.findings.pipeline import bubbles
-from dsprof.findings.ranks import contention, stragglers
+from dsprof.findings.ranks import contention, garbage, stragglers
 from dsprof.findings.ranks.extremes import between
 from dsprof.findings.resources import memory, throttled
 from dsprof.findings.same_cause import told_once
@@ -60,6 +60,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "unaccounted-time": unaccounted.unaccounted_time,
     "host-bound": host_bound.host_bound,
     "cpu-contention": contention.cpu_contention,
+    "garbage-collection": garbage.garbage_collection,
     "host-sync": host_sync.host_sync,
     "memory-pressure": memory.memory_pressure,
     "memory-growth": memory.memory_growth,

@@ -14,10 +14,12 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.over_time.growth import is_of, risen_between_steps
 from dsprof.findings.over_time.spikes import LOOK, are_most_of, are_of, keep_time
 from dsprof.findings.ranks.contention import short_of_cpu
+from dsprof.findings.ranks.garbage import late_by_garbage
 from dsprof.findings.ranks.late_ranks import meet_every
 from dsprof.findings.thresholds import (
     CPU_WARNING,
     DATA_WARNING,
+    GARBAGE_WARNING,
     OPTIMIZER_WARNING,
     SLOWDOWN_WARNING,
     SPIKES_WARNING,
@@ -35,9 +37,18 @@ _LEAST: Final = {
     "step-spikes": SPIKES_WARNING,
     "slowdown": SLOWDOWN_WARNING,
     "cpu-contention": CPU_WARNING,
+    "garbage-collection": GARBAGE_WARNING,
 }
-#: Steps are longer where others take the CPUs, but no recording tells which steps that were.
-_MAY_BE: Final = "Ranks wait for a CPU as long ({}): that may be all of it."
+#: What stops ranks, though no recording tells in which steps: what is said of others that cost no
+#: more, and which these are.
+_MAY_BE: Final = {
+    "cpu-contention": "Ranks wait for a CPU as long ({}): that may be all of it.",
+    "garbage-collection": "Ranks collect garbage as long ({}): that may be all of it.",
+}
+_MAY_BE_OF: Final = {
+    "cpu-contention": ("step-spikes", "slowdown"),
+    "garbage-collection": ("step-spikes", "slowdown", "unaccounted-time"),
+}
 _MEANWHILE: Final = (
     " Steps become longer meanwhile: to allocate, keep and collect ever more may be why."
 )
@@ -49,18 +60,19 @@ def told_once(found: Sequence[Finding], facts: Facts) -> list[Finding]:
     The one that tells more is kept, with the advice of both: which rank's input is late, rather
     than that input is; which rank's update is, rather than that updates are long; in which steps a
     rank is late, rather than that it is, unless it is late in all of them and ranks meet in those
-    alone; that a rank is late, rather than that it waits for a CPU; that input is late or ranks
-    wait for a CPU, rather than that some steps are longer; what passes between DeepSpeed's steps,
-    rather than that some are longer by that; from which step on steps are longer, rather than that
-    all of these stick out.
+    alone; that a rank is late, rather than that it waits for a CPU or collects garbage; that input
+    is late, or that ranks wait for a CPU or collect garbage, rather than that some steps are
+    longer; what passes between DeepSpeed's steps, rather than that some are longer by that; from
+    which step on steps are longer, rather than that all of these stick out.
     """
     stands = {one.rule: one for one in reversed(found)}  # of two the first: of the steps themselves
     by_rule = dict(stands)
     _late_alike(by_rule, facts)
     _steps_and_their_rank(by_rule, facts)
     _input_of_some_steps(by_rule, facts)
-    if "cpu-contention" in by_rule:
-        _short_of_cpu(by_rule, facts)
+    for rule in _MAY_BE:
+        if rule in by_rule:
+            _stopped(by_rule, rule, facts)
     _class_of_some_steps(by_rule, facts)
     _memory_first(by_rule)
     return [by_rule[one.rule] if one is stands[one.rule] else one for one in found]
@@ -160,27 +172,30 @@ def _is_of(facts: Facts, found: Finding, of: str) -> bool:
     return facts.breakdown is not None and found.phase in facts.phases_of(of).index
 
 
-def _is_short_of_cpu(facts: Facts) -> bool:
-    """Whether the late rank is late because it waits for a CPU."""
-    return facts.straggler is not None and short_of_cpu(facts, facts.straggler) is not None
+def _is_late_by(facts: Facts, rule: str) -> bool:
+    """Whether the late rank is late by what stops it."""
+    why = late_by_garbage if rule == "garbage-collection" else short_of_cpu
+    return facts.straggler is not None and why(facts, facts.straggler) is not None
 
 
-def _short_of_cpu(by_rule: dict[str, Finding], facts: Facts) -> None:
-    short, late = by_rule["cpu-contention"], by_rule.get("straggler-rank")
-    if late and short.ranks == late.ranks and _is_short_of_cpu(facts):
-        _keep(by_rule, late, short, 1.0, facts)
-    for rule in ("step-spikes", "slowdown"):
-        short, longer = by_rule["cpu-contention"], by_rule.get(rule)
-        if longer and _may_wait(facts, longer, short):
-            _keep(by_rule, short, replace(longer, advice=()), 1.0, facts, why=_MAY_BE)
+def _stopped(by_rule: dict[str, Finding], rule: str, facts: Facts) -> None:
+    """Ranks that are stopped, and what may be no more than that."""
+    late = by_rule.get("straggler-rank")
+    if late and by_rule[rule].ranks == late.ranks and _is_late_by(facts, rule):
+        _keep(by_rule, late, by_rule[rule], 1.0, facts)
+    for other in _MAY_BE_OF[rule]:
+        stopped, longer = by_rule[rule], by_rule.get(other)
+        if longer and _may_be(facts, longer, stopped):
+            _keep(by_rule, stopped, replace(longer, advice=()), 1.0, facts, why=_MAY_BE[rule])
 
 
-def _may_wait(facts: Facts, longer: Finding, short: Finding) -> bool:
-    """Whether steps may be longer because ranks wait for a CPU: others who take it keep to no
-    interval of steps, and a rank that has its CPU is late for another reason."""
-    if longer.rule == "step-spikes" and keep_time(facts):
+def _may_be(facts: Facts, longer: Finding, stopped: Finding) -> bool:
+    """Whether steps may be longer because ranks are stopped: others who take a CPU keep to no
+    interval of steps, and a rank that is not stopped is late for another reason."""
+    of_cpu = stopped.rule == "cpu-contention"
+    if longer.rule == "step-spikes" and of_cpu and keep_time(facts):
         return False
-    return set(longer.ranks) <= set(short.ranks)
+    return set(longer.ranks) <= set(stopped.ranks)
 
 
 def _compared(facts: Facts) -> int:

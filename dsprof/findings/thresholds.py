@@ -113,6 +113,10 @@ CPU_CRITICAL: Final = 0.30
 #: Samples of its count, of fewer of which no rank is judged.
 CPU_SAMPLES: Final = 5
 
+#: Part of the time in which a rank collects Python's garbage.
+GARBAGE_WARNING: Final = 0.05
+GARBAGE_CRITICAL: Final = 0.20
+
 #: Part of a step in which GPUs have no kernel to run though it is in a phase that computes.
 HOST_BOUND_WARNING: Final = 0.10
 HOST_BOUND_CRITICAL: Final = 0.30

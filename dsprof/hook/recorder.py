@@ -25,6 +25,7 @@ from dsprof.hook.patches import Call, Patches
 from dsprof.hook.process import between
 from dsprof.hook.process.anew import Anew
 from dsprof.hook.process.cpu import Cpu
+from dsprof.hook.process.garbage import Garbage
 from dsprof.hook.process.memory import Host, Memory
 from dsprof.hook.spans import DATA, Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
@@ -60,7 +61,7 @@ class Recorder:
         self.collectives = self.gpu.collectives if self.gpu else Collectives(self.timeline)
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
-        self._cpu = Cpu(self.writer)
+        self._cpu, self.garbage = Cpu(self.writer), Garbage(self.writer)
         self.looks = Looks(self.timeline, seconds_between(os.environ.get("DSPROF_LOOKS")))
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
@@ -87,6 +88,7 @@ class Recorder:
         self._patch_data_loader()
         between.patch(self.patches, self._between, self.guard)
         self.looks.start()
+        self.garbage.start()
         _RECORDERS.add(self)
         atexit.register(self.close)
 
@@ -126,6 +128,7 @@ class Recorder:
 
     def _finish(self) -> None:
         self.looks.stop()
+        self.garbage.stop()
         if self.gpu:
             self.gpu.stop()
         self.looks.write(self.writer, now())
@@ -149,6 +152,7 @@ class Recorder:
 
     def _failed(self, text: str) -> None:
         self.looks.stop()
+        self.garbage.stop()
         if self.gpu:
             self.gpu.stop()
         try:
@@ -217,7 +221,8 @@ class Recorder:
                 self._judge()
         if end >= self._memory.due:
             self._memory.sample(step, end)
-            self._cpu.sample(end)
+            if self._cpu.sample(end):
+                self.garbage.write(end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
         if end >= self.looks.due:
             self.looks.write(self.writer, end)
@@ -253,6 +258,7 @@ def _forked() -> None:
     for recorder in list(_RECORDERS):
         recorder.guard.off = True
         recorder.looks.looker.collect_again()
+        recorder.garbage.stop()
         atexit.unregister(recorder.close)
 
 

@@ -169,7 +169,7 @@ def test_the_rules_are_those_of_the_contract() -> None:
     ]
     ours = [
         "loss-diverged", "evaluation-stall", "standing-still", "host-bound", "generation-bound",
-        "cpu-contention", "costly-setting",
+        "cpu-contention", "costly-setting", "garbage-collection",
     ]  # fmt: skip
     assert set(RULES) == {*contract, *ours}  # healthy is asked after all of them
 

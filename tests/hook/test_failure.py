@@ -20,6 +20,7 @@ EXEC = next(
     for number, line in enumerate((JOBS / "ending.py").read_text("utf-8").splitlines(), 1)
     if "exec(end)" in line
 )
+OF_NO_STEP = {"cpu_wait", "garbage", "garbage_collections"}
 WAYS = ("nothing", "exception", "disk", "folder", "workers", "checkpoint")
 JOB = ("failing", *WAYS)
 
@@ -222,7 +223,7 @@ def test_where_the_disk_is_full_the_recording_says_so_and_tells_of_whole_steps_a
     assert rank.ended
     steps = [row.step for row in rank.steps]
     assert steps == list(range(1, len(steps) + 1))
-    told = {row.step for row in rank.metrics if row.name != "cpu_wait"}  # that is of no step
+    told = {row.step for row in rank.metrics if row.name not in OF_NO_STEP}
     assert told <= {*steps}  # the step under way has phases alone
     ((name, text),) = [(row.name, row.text) for row in rank.problems]
     assert name == "recording-stopped"

@@ -15,6 +15,7 @@ from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promis
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.host.host_bound import host_bound
 from dsprof.findings.ranks.contention import cpu_contention
+from dsprof.findings.ranks.garbage import garbage_collection
 from dsprof.findings.resources.cpu_threads import more_threads
 from dsprof.findings.seen.places import Place, look_at, place_of
 from dsprof.findings.thresholds import (
@@ -249,7 +250,7 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
     for rule, instead in _NO_COMPUTING.items():
         found = rule(facts)
-        if isinstance(found, list) and (found and (facts.on_cpu or rule is not cpu_contention)):
+        if isinstance(found, list) and (found and (facts.on_cpu or rule not in _OF_HOST)):
             return instead
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
@@ -268,10 +269,13 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     ]
 
 
+#: Those about the host, of which a GPU's own time has nothing.
+_OF_HOST: Final = (cpu_contention, garbage_collection)
 #: Rules whose findings say that what looks like computing is not.
 _NO_COMPUTING: Final = {
     host_bound: "in phases that compute, the GPU waits for the host",
     cpu_contention: "what looks like computing is partly waiting for a CPU",
+    garbage_collection: "what looks like computing is partly collecting garbage",
     generation_bound: "most of its computation is generating",
 }
 

@@ -25,6 +25,7 @@ from dsprof.findings.ranks.extremes import (
     waited_in_collectives,
     waits_for_some_rank,
 )
+from dsprof.findings.ranks.garbage import late_by_garbage
 from dsprof.findings.ranks.late_in_part import LatePart, late_parts
 from dsprof.findings.ranks.late_ranks import (
     code_of,
@@ -90,7 +91,7 @@ def _found(facts: Facts, part: LatePart) -> Finding | None:
     if severity is None:
         return None
     said = _words(facts, late)
-    cause = more_backwards(facts, late) or short_of_cpu(facts, late)
+    cause = more_backwards(facts, late) or late_by_garbage(facts, late) or short_of_cpu(facts, late)
     place = None if late.phase else place_of(facts, late.group)
     garbage, other = _collects_garbage(facts, late), other_model(facts, late.group)
     code = None if cause else code_of(facts, late, place)

@@ -64,18 +64,21 @@ class Cpu:
         self._stopped = self._limit.stopped()
         self._due = 0
 
-    def sample(self, at: int) -> None:
+    def sample(self, at: int) -> bool:
         """Call from that thread; `at` is the time of `perf_counter_ns`. Of a long run seldom looks
-        are enough: a count forgets nothing.
+        are enough: a count forgets nothing. Whether it was time for one.
         """
         if at < self._due:
-            return
+            return False
         if self._begun is None:
             self._begun = at
         self._due = at + min((at - self._begun) // LOOKS, HOST_EVERY)
         waited = self._waited()
-        if waited is None:
-            return
+        if waited is not None:
+            self._tell(waited, at)
+        return True
+
+    def _tell(self, waited: int, at: int) -> None:
         thread = threading.get_native_id()
         if thread == self._thread:  # another one has another count
             self._total += max(waited - self._before, 0)
