@@ -233,7 +233,8 @@ _TELLS_MORE: Final = ("data-bound", "unaccounted-time")
 
 
 def _both(first: tuple[Advice, ...], second: tuple[Advice, ...]) -> tuple[Advice, ...]:
-    return first + tuple(one for one in second if one not in first)
+    told = [one.setting for one in first]
+    return first + tuple(one for one in second if one.setting not in told)
 
 
 def _worse(one: Finding, other: Finding) -> Severity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +49,8 @@ def grown(
     if beyond >= WAITING_EXPLAINS * rise:
         return Grown(_of_what_was_added(beyond / rise, _between_steps(facts, after)))
     if len(known) > 1:
-        where, code = _where(facts, before, after)
-        what = f"time no timer explains{where}"
+        where, code = outside_phases(facts, before, after)
+        what = "time no timer explains" + f"; in these steps {where}" * bool(where)
         return Grown(_of_what_was_added(float(more[name]) / rise, what), code)
     unknown = "No single timer holds" if timer else "The source does not time"
     return Grown(f" {unknown} what grew.")
@@ -79,14 +80,17 @@ def is_of(steps: pd.DataFrame, longer: npt.NDArray[np.bool_], name: str) -> bool
     return bool(more["seconds"] > 0 and more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
-def _where(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> Grown:
-    """Between which phases such time of a recording's later steps lies, if that is known."""
-    place = place_of(facts, among=after)
+def outside_phases(
+    facts: Facts, before: pd.DataFrame, after: pd.DataFrame, ranks: Sequence[int] = ()
+) -> Grown:
+    """Between which phases such time of a recording's later steps lies, in words that follow it, if
+    that is known; of some ranks, what they need beyond the others."""
+    place = place_of(facts, ranks, among=after)
     if place is None:
         return Grown()
     code = seen_in(facts, place, after, before)
     where = f"{place.words}{mostly(code)}"
-    return Grown(f"; in these steps {place.much} of that lies {where}", code)
+    return Grown(f"{place.much} of that lies {where}", code)
 
 
 def _of_what_was_added(share: float, what: str) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
+from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, outliers, spikes
 from dsprof.events import Severity
 from dsprof.findings.beside.evaluations import (
@@ -23,7 +24,7 @@ from dsprof.findings.beside.saves import saving_inside, waiting
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.over_time.forwards import is_only_forward, less_evaluation, without_backward
-from dsprof.findings.over_time.growth import Grown, grown, is_of
+from dsprof.findings.over_time.growth import Grown, grown, is_of, outside_phases
 from dsprof.findings.over_time.look import look
 from dsprof.findings.over_time.rhythm import (
     MOST,
@@ -92,7 +93,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     evaluates = not late and _evaluates(facts, rows, over)
     compiled = compiling(facts, steps, rows)
     begun = are_warm_up(steps, rows) or (bool(stretch) and are_first(steps, rows))
-    longer = Grown() if late else _longer(facts, steps.assign(seconds=seconds), rows)
+    longer = _longer(facts, steps.assign(seconds=seconds), rows, late)
     seen = code_seen.change(longer.code)
     around = (_BEGUN,) if begun else look(facts, late, comes_and_goes=True) if stretch else (LOOK,)
     return [
@@ -103,10 +104,12 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
+            + is_late(late, len(rows))
             + code_seen.mostly(longer.code)
-            + (is_late(late, len(rows)) or _EVALUATING * evaluates or is_compiling(compiled, rows)),
+            + ("" if late else _EVALUATING * evaluates or is_compiling(compiled, rows)),
             summary=_how_long(steps, seconds, rows)
-            + (waited(facts, late, "them") if late else longer.said)
+            + (waited(facts, late, "them") if late else "")
+            + longer.said
             + flushed
             + without_backward(facts, rows)
             + more_in_them(facts, rows)
@@ -388,9 +391,17 @@ def _saving(facts: Facts) -> Floats:
     return saving + waiting(facts, steps) + saving_inside(facts, steps)
 
 
-def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> Grown:
+def _longer(
+    facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp], late: Straggler | None
+) -> Grown:
     """Which class of time, or timer, is longer in them, of what is timed beside saving, and beside
-    evaluating that has a finding of its own."""
+    evaluating that has a finding of its own. Of late ranks, where they lose what no phase holds."""
+    if late:
+        others = np.delete(np.arange(len(steps)), rows)
+        where = outside_phases(facts, steps.iloc[others], steps.iloc[rows], late.group)
+        if late.phase or not where.said:
+            return Grown()
+        return Grown(f" {where.said[:1].upper()}{where.said[1:]}.", where.code)
     steps = steps.assign(checkpoint=np.nan)
     apart = evaluating_by_class(facts, facts.series)
     for name, took in apart.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,12 +161,20 @@ def test_a_name_that_would_steer_a_terminal_or_fill_a_page_is_told_without_that(
     assert len(found.advice[0].setting) < 200
 
 
-def paused(folder: Path, ms: Callable[[int], int], *looks: tuple[int, int, str]) -> Run:
+def paused(
+    folder: Path,
+    ms: Callable[[int], int],
+    *looks: tuple[int, int, str],
+    rank: int = 0,
+    world: int = 1,
+    waits: bool = False,
+) -> Run:
     """80 steps of 36 ms, behind each a pause; `looks` behind these: at which step they are told,
-    how many, and what stack.
+    how many, and what stack. One that `waits` does so in a barrier, for as long.
     """
-    writer, at = Writer.create(folder, header(world=1)), MS
+    writer, at = Writer.create(folder, header(rank, world=world)), MS
     began = at
+    barrier = writer.name("barrier")
     update = writer.name("step", 0, "optimizer")
     for step in range(1, 81):
         for name, length in (("forward", 10), ("backward", 20)):
@@ -179,6 +188,8 @@ def paused(folder: Path, ms: Callable[[int], int], *looks: tuple[int, int, str])
             if told_at == step:
                 seen, what = writer.name("looks_after", update), writer.name(stack)
                 writer.metric(seen, count, unit=int(Unit.COUNT), at_ns=at, text=what)
+        if waits and ms(step):
+            writer.collective(barrier, 0, at, at, ms(step) * MS, step + 1, size=0)
         at += ms(step) * MS
     writer.close()
     return load(folder)
@@ -191,6 +202,18 @@ def test_steps_that_stick_out_name_what_was_seen_to_run_in_them(tmp_path: Path) 
     assert "of that lies between step and the next forward, mostly in score" in found.summary
     assert [advice.setting for advice in found.advice] == ["score (train.py:30)"]
     assert found.evidence[-1].text.startswith("12 looks: score")
+
+
+def test_what_a_rank_runs_in_the_steps_it_is_late_in_is_named(tmp_path: Path) -> None:
+    """As a rank that scores alone, while the other one waits in a barrier."""
+    stand = "barrier (torch/distributed/distributed_c10d.py) < main (./train.py:40)"
+    pauses = partial(paused, tmp_path, lambda step: 300 * (step % 10 == 0), world=2)
+    pauses((80, 12, stand), rank=1, waits=True)
+    found = one(pauses((80, 12, SCORE)), "step-spikes")
+    assert found.ranks == (0,)
+    assert found.title.endswith(": rank 0 is late in them, mostly in score (train.py:30)")
+    assert "All of that lies between step and the next forward, mostly in score" in found.summary
+    assert [advice.setting for advice in found.advice] == ["score (train.py:30)"]
 
 
 def test_what_runs_behind_every_step_is_not_what_makes_some_longer(tmp_path: Path) -> None:
