@@ -29,7 +29,7 @@ from dsprof.findings.communication.traffic import (
     overlap_is_off,
     saved_by_less_traffic,
 )
-from dsprof.findings.communication.uneven import uneven_work
+from dsprof.findings.communication.uneven import BUFFERS, uneven_work
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
@@ -44,8 +44,6 @@ from dsprof.findings.thresholds import (
 from dsprof.findings.unknown.untimed import source_word
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
-#: DDP's broadcasts in forward, in a recording.
-BUFFERS: Final = "broadcast_in_forward"
 _ZERO: Final = "zero_optimization"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import TOGETHER, during_steps, operations
@@ -15,6 +17,11 @@ from dsprof.findings.ranks.stragglers import late_seconds
 from dsprof.findings.seen.unseen import calls_unseen
 from dsprof.run.table import where
 
+#: DDP's broadcast of its buffers in each forward: little more than the start-up of a call, and
+#: where others wait longer, rank 0 came later.
+BUFFERS: Final = "broadcast_in_forward"
+_MEETINGS: Final = re.compile(f"{TOGETHER.pattern}|{BUFFERS}$", re.ASCII)
+
 
 def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
     """The part of `seconds` of communication that is due to uneven work of the ranks, at least.
@@ -25,7 +32,7 @@ def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
     """
     if not _comparable(facts):
         return None
-    found = uneven(apart_from_saves(facts.compared), TOGETHER)
+    found = uneven(apart_from_saves(facts.compared), _MEETINGS)
     if found is None or not _all_meet(facts):
         return None
     without = stall_seconds(facts) + small_seconds(facts)

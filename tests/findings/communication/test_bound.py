@@ -438,6 +438,31 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
     assert found.gain is None
 
 
+def test_ranks_that_wait_for_each_other_where_buffers_are_broadcast_work_unequally_long(
+    tmp_path: Path,
+) -> None:
+    """In each step one rank in turn is 40 ms late to forward. Without the broadcast, the others
+    would wait in backward."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+        buffers, reduced = writer.name("broadcast", forward), writer.name("all_reduce", backward)
+        group = writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            late = 40 * MS if step % 2 == rank else 0
+            at, meets = begin + late, begin + 41 * MS
+            writer.span(forward, at, meets, step)
+            writer.collective(buffers, group, at, at, meets - at, step, size=1 << 10)
+            writer.span(backward, meets, begin + 100 * MS, step)
+            writer.collective(reduced, group, meets, meets, MS, step, size=1 << 20)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    found = alone(load(tmp_path), "communication-bound")
+    assert found.title.endswith(" of it because they take unequally long")
+    assert [one.setting for one in found.advice] == ["the ranks' work in a step"]
+
+
 def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: Path) -> None:
     """In each step one rank computes 20 ms longer: the mean rank waits 10 beside 12 of transfer."""
     found = alone(uneven(tmp_path, 20, transfer=12), "communication-bound")
