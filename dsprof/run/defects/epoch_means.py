@@ -16,7 +16,10 @@ Numbers = npt.NDArray[np.float64]
 _MEANS: Final = {"step_seconds": "epoch_step_seconds", "data_time": "epoch_data_seconds"}
 _PRINTER: Final = ["source", "segment", "engine", "rank", "epoch"]
 _ROUNDED: Final = 0.0005  #: seconds, of a mean with three decimals
+_SO_FAR: Final = 0.0015  #: seconds, of a mean of numbers that are rounded themselves
+_LINES: Final = 4  #: of fewer, the two means may be alike by chance
 _EXACT: Final = 0.02  #: of what the turns of a stretch took together
+_SUMMED: Final = 1.5  #: times as long as the first turn, which is none of the shorter ones
 _ALIKE: Final = 0.03  #: of a turn, by which those that are printed may differ from the mean of all
 
 
@@ -25,6 +28,9 @@ def single_turns(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG0
     every so many may never print one of them. From the means since the epoch began follows what
     the turns between two lines took, as far as their decimals allow; these stand closer together
     at first than later.
+
+    A loop may tell its meter of the time only where it prints: of all turns since the line before,
+    if later times are longer than that of the first turn.
     """
     told = where(events, among(events["name"], ["epoch_turn"]) & events["step"].notna())
     if told.empty:
@@ -47,13 +53,20 @@ def single_turns(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG0
     own = known & among(rows["name"], ["samples_per_second"])
     rate.loc[own.index[own]] = (rows["value"] * mine["alone"] / mine["step_seconds"])[own]
     steps.loc[known.index[known]] = mine["between"][known].astype("int64")
-    text = (
-        "a line tells how long its own turn took, which need not be like those between two lines: "
-        "what these took in the mean was worked out from the means since the epoch began"
-    )
+    text = _OF_LINES if lines["by_line"].all() else _OF_TURNS
     fixed = events.assign(seconds=seconds, steps=steps, value=rate)
     timed = rows[known & among(rows["name"], ["step_seconds"])]
     return fixed, met("single-turns", "repair", text, timed)
+
+
+_OF_TURNS: Final = (
+    "a line tells how long its own turn took, which need not be like those between two lines: "
+    "what these took in the mean was worked out from the means since the epoch began"
+)
+_OF_LINES: Final = (
+    "by its means, this loop takes the time only where it prints: that of all turns since the line "
+    "before, by whose number it was divided"
+)
 
 
 def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
@@ -70,11 +83,15 @@ def _lines(events: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
     lines = lines.rename(columns={"step_seconds": "alone", "data_time": "waited"})
     lines = lines.sort_values(["source", "line"])
     lines[list(_MEANS)] = np.nan
+    lines["by_line"] = False
     for _, part in lines.groupby(_PRINTER, observed=True, dropna=False):
         turn = part["turn"].to_numpy(float) - _turns_before(part)
         means = part[list(_MEANS.values())].to_numpy(float)
         lines.loc[part.index, "turn"] = turn
-        if not _are_of_more(turn, means[:, 0], part["alone"].to_numpy(float)):
+        if _is_by_line(part):
+            lines.loc[part.index, "by_line"] = True
+            lines.loc[part.index, list(_MEANS)] = _of_all_turns(part, turn)
+        elif not _are_of_more(turn, means[:, 0], part["alone"].to_numpy(float)):
             own = part[["alone", "waited"]].to_numpy(float)
             lines.loc[part.index, list(_MEANS)] = _since_the_line_before(turn, means, own)
     return lines
@@ -87,6 +104,26 @@ def _turns_before(part: pd.DataFrame) -> float:
     waits_alike = first["epoch_data_seconds"] == first["waited"] or pd.isna(first["waited"])
     begins = first["epoch_step_seconds"] == first["alone"] and waits_alike
     return float(first["turn"] - 1) if begins else 0.0
+
+
+def _is_by_line(part: pd.DataFrame) -> bool:
+    """Whether the mean time is that of the lines so far, and not that of all turns."""
+    told, mean = part["alone"].to_numpy(float), part["epoch_step_seconds"].to_numpy(float)
+    each = np.arange(1, len(told) + 1)
+    apart = (np.diff(part["turn"]) > 1).all()
+    return bool(
+        len(told) >= _LINES and apart and (np.abs(told.cumsum() / each - mean) <= _SO_FAR).all()
+    )
+
+
+def _of_all_turns(part: pd.DataFrame, turn: Numbers) -> Numbers:
+    """What a turn took in the mean since the line before, and waited, if its means tell that."""
+    told, mean = part["alone"].to_numpy(float), part["epoch_data_seconds"].to_numpy(float)
+    between = np.diff(turn, prepend=0)
+    summed = np.median(told[1:]) > _SUMMED * told[0]
+    took = np.where(np.arange(len(told)) > 0, told / between, told) if summed else told
+    waited = np.diff(turn * mean, prepend=0.0).clip(0) / between
+    return np.stack([took, waited], axis=1)
 
 
 def _are_of_more(turn: Numbers, mean: Numbers, alone: Numbers) -> bool:

@@ -76,6 +76,36 @@ def test_means_of_a_meter_that_no_epoch_resets_say_nothing_of_its_turns() -> Non
     assert run.repairs.empty
 
 
+def _by_line(told: Sequence[float]) -> Run:
+    """A loop that tells its meter of the time at each fiftieth turn, where it prints."""
+    lines = []
+    for at, seconds in enumerate(told):
+        mean = sum(told[: at + 1]) / (at + 1)
+        lines.append(
+            f"Epoch: [0][{50 * at:3}/400]\tTime {seconds:6.3f} ({mean:6.3f})"
+            f"\tData  0.050 ( 0.050)\tLoss 7.0e+00 (7.0e+00)\n"
+        )
+    return run_of_text(*lines)
+
+
+def test_a_time_that_is_taken_where_a_line_is_printed_is_of_all_turns_since_the_one_before() -> (
+    None
+):
+    run = _by_line([8.462, 33.566, 32.605, 32.910, 33.171])
+    assert run.steps["seconds"].to_list()[1:] == pytest.approx(
+        [33.566 / 50, 32.605 / 50, 32.910 / 50, 33.171 / 50]
+    )
+    assert run.steps["data"].to_list()[1:] == pytest.approx([0.05] * 4, rel=0.01)
+    (repaired,) = run.repairs["text"]
+    assert repaired.startswith("by its means, this loop takes the time only where it prints")
+
+
+def test_a_time_that_a_loop_divides_itself_before_it_prints_stays_as_it_is() -> None:
+    run = _by_line([3.5, 0.662, 0.655, 0.658, 0.661])
+    assert run.steps["seconds"].to_list()[1:] == pytest.approx([0.662, 0.655, 0.658, 0.661])
+    assert run.repairs.empty
+
+
 def test_the_means_of_a_job_that_is_resumed_inside_an_epoch_begin_there() -> None:
     line = "Epoch: [0][{:3}/999]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss 7.0e+00\n"
     lines = [line.format(400, 9.25, 9.25, 9.05, 9.05)]
