@@ -20,6 +20,7 @@ _QUARTER = 3  # values in the last quarter of those that climb as a whole
 _JUMP = 0.75  # of all that they rise by
 _COMPARED = 8  # values of which one may be an outlier
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
+_BOOKED = 0.8  # of what a row is longer, by which one beside it is shorter
 REPEATS = 4  # the least number of rows that can show a period, or that there is none
 
 
@@ -99,6 +100,15 @@ def outliers(values: Floats, times: float) -> NDArray[np.intp]:
 def excess(values: Floats, rows: NDArray[np.intp]) -> Floats:
     """How far `rows` of a series are above the running median around them. [rows]"""
     return np.asarray(values[rows] - _neighbourhood(values)[rows])
+
+
+def booked_late(values: Floats, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Of which of `rows` the one before or behind is as much below the running median as they are
+    above: together they take the usual time, and the clock only gave one a part of the other's, as
+    where nobody waits for a device at the end of each."""
+    over = np.pad(values - _neighbourhood(values), 1)
+    below = np.minimum(over[rows], over[rows + 2])
+    return np.asarray(-below >= _BOOKED * over[rows + 1])
 
 
 def without_spikes(values: Floats, ratio: float) -> Floats:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.analysis.trends import climb, excess, levels, outliers, period, spikes, without_spikes
+from dsprof.analysis.trends import (
+    booked_late,
+    climb,
+    excess,
+    levels,
+    outliers,
+    period,
+    spikes,
+    without_spikes,
+)
 
 
 def noise(count: int, seed: int = 0) -> np.ndarray:
@@ -135,3 +144,20 @@ def test_without_its_spikes_a_series_is_what_is_usual_around_them() -> None:
     values[[50, 120]] = 3.0
     assert without_spikes(values, 1.5).tolist() == [1.0] * 200
     assert values[50] == 3.0  # a copy
+
+
+def test_a_row_whose_neighbour_is_shorter_by_as_much_was_booked_late() -> None:
+    usual = np.full(40, 3.37)
+    for at, taken in ((10, 2.42), (20, -2.41), (30, 0.5)):  # of the row behind, before, and hardly
+        usual[at] += 2.42
+        usual[at + (1 if taken < 0 else -1)] -= abs(taken)
+    assert booked_late(usual, np.array([10, 20, 30])).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("at", [0, 39])
+def test_a_row_at_an_end_has_one_neighbour(at: int) -> None:
+    usual = np.full(40, 3.0)
+    usual[at] = 6.0
+    assert booked_late(usual, np.array([at])).tolist() == [False]
+    usual[1 if at == 0 else 38] = 0.1
+    assert booked_late(usual, np.array([at])).tolist() == [True]

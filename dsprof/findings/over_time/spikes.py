@@ -12,7 +12,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import known_by, weights_of
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.ranks import Straggler
-from dsprof.analysis.trends import REPEATS, Floats, excess, outliers, spikes
+from dsprof.analysis.trends import REPEATS, Floats, booked_late, excess, outliers, spikes
 from dsprof.events import Severity
 from dsprof.findings.beside.evaluations import (
     evaluating_by_class,
@@ -377,6 +377,7 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
     seconds -= evaluating_inside(facts, facts.series)
     are_few = len(seconds) < EVIDENCE_STEPS
     rows = outliers(seconds, MUCH_SLOWER) if are_few else spikes(seconds, SPIKE_RATIO)
+    rows = rows[~booked_late(seconds, rows)]
     return seconds, rows, excess(seconds, rows)
 
 
