@@ -172,12 +172,15 @@ def more_micro_batches(facts: Facts, why: str) -> Advice:
 
 
 def smaller_micro_batch(facts: Facts) -> tuple[Advice, ...]:
-    """The next smaller micro-batch that can make up the same batch, unless it is one sample."""
+    """The next smaller micro-batch that can make up the same batch, unless it is one sample; in
+    words, where nothing shows DeepSpeed."""
     key = "train_micro_batch_size_per_gpu"
     told = facts.setting(key) or facts.run.config.get("micro_batch_size")
     if told == 1:
         return ()
     keep = "the gradient_accumulation_steps keep the batch"
+    if told is None and not facts.shows_deepspeed:
+        return (Advice("micro-batch", "", "smaller", "more of them keep the batch"),)
     if not isinstance(told, int | float) or told < 1:
         return (Advice(key, "", "smaller", f"twice {keep}"),)
     for parts in range(2, _PARTS + 1):
@@ -198,6 +201,7 @@ def higher_stage(facts: Facts) -> tuple[Advice, ...]:
     why = "shards states, gradients, then parameters over the ranks"
     untold = "1" if highest == 1 else "one higher"
     now, to = ("", untold) if stage is None else (str(stage), str(stage + 1))
+    to = to if facts.is_by_pipeline_engine else if_it_trains(facts, to)
     return (Advice("zero_optimization.stage", now, to, why),)
 
 

@@ -32,10 +32,34 @@ _OUTSIDE: Final = 0.1  #: of a GPU: less may be what CUDA and NCCL hold of it fo
 def is_fragmented(text: str) -> bool:
     """Whether PyTorch had reserved more than was asked for, beside what it had given out."""
     asked, unused, held = TRIED.search(text), _UNUSED.search(text), _HELD.search(text)
-    if not asked or not (unused or held):
+    if not asked or not (unused or held) or said_of_unmapped(text):
         return False
     free = _size(unused[1]) if unused else _size(held[2]) - _size(held[1]) if held else 0.0
     return free > _size(asked[1])
+
+
+def said_of_unmapped(text: str) -> str:
+    """That PyTorch counts more as reserved than the GPU has, where it does: some of that is none of
+    the GPU's memory, so what is unused of it makes no room."""
+    filled, mine = _FILLED.search(text), _reserved(text)
+    total = next((_size(one) for one in filled.groups() if one), 0.0) if filled else 0.0
+    if mine is None or not mine > total > 0:
+        return ""
+    return (
+        f"PyTorch counts {format_bytes(mine)} as its own on a GPU of {format_bytes(total)}: some "
+        "of it is mapped to no memory of that GPU (as of a pool that sleeps), or is the host's. "
+    )
+
+
+def is_larger_than(text: str) -> float:
+    """How many times the whole memory of the GPU was asked for at once; 0 where that is not told,
+    or fits."""
+    tried, filled = TRIED.search(text), _FILLED.search(text)
+    if not tried or not tried[1] or not filled:
+        return 0.0
+    total = next((_size(one) for one in filled.groups() if one), 0.0)
+    times = _size(tried[1]) / total if total else 0.0
+    return times if times > 1 else 0.0
 
 
 def said_of_others(text: str) -> str:
@@ -67,20 +91,22 @@ def _said_of_several(others: list[tuple[str, str]], asked: float) -> str:
 
 def _said_of_outside(text: str, asked: float) -> str:
     """Of a GPU that holds far more than the allocator that asked had of it."""
-    allocated, unused, held = _ALLOCATED.search(text), _UNUSED.search(text), _HELD.search(text)
-    if held:
-        mine = _size(held[2])
-    elif allocated and unused:
-        mine = _size(allocated[1]) + _size(unused[1])
-    else:
-        return ""
-    outside = _unseen(text, mine, _OUTSIDE)
-    if outside < asked or not outside:
+    mine = _reserved(text)
+    outside = _unseen(text, mine, _OUTSIDE) if mine is not None else 0.0
+    if mine is None or outside < asked or not outside:
         return ""
     return (
         f"Of what was in use there, PyTorch's allocator held {format_bytes(mine)} in this process: "
         f"{format_bytes(outside)} were held by other processes, or past that allocator. "
     )
+
+
+def _reserved(text: str) -> float | None:
+    """Bytes that the allocator of this process holds, given out or not."""
+    allocated, unused, held = _ALLOCATED.search(text), _UNUSED.search(text), _HELD.search(text)
+    if held:
+        return _size(held[2])
+    return _size(allocated[1]) + _size(unused[1]) if allocated and unused else None
 
 
 def _listed(others: list[tuple[str, str]], *more: str) -> str:

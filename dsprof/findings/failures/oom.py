@@ -30,7 +30,13 @@ from dsprof.findings.failures.ends import (
     step_span,
     sure_of,
 )
-from dsprof.findings.failures.full_gpu import TRIED, is_fragmented, said_of_others
+from dsprof.findings.failures.full_gpu import (
+    TRIED,
+    is_fragmented,
+    is_larger_than,
+    said_of_others,
+    said_of_unmapped,
+)
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
 from dsprof.findings.failures.raised import said_of_place
@@ -85,6 +91,18 @@ _SHARED: Final = Advice(
 _OF_NPU: Final = FRAGMENTS._replace(setting="PYTORCH_NPU_ALLOC_CONF")
 _FRAGMENTED: Final = (
     "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
+)
+_LARGER: Final = (
+    "Alone that is more than the whole GPU has, so what else is in it does not matter. "
+)
+#: So many times the GPU's memory, and no batch of a sample fits.
+_HOPELESS: Final = 8
+_OF_SHAPE: Final = Advice(
+    "shape of that tensor",
+    "",
+    "smaller, or corrected",
+    "a sequence that is too long, attention that holds all its scores at once, or a size that was "
+    "computed wrongly",
 )
 _AT_ITS_LIMIT: Final = (
     "It reached the limit of its container or job (a control group): the host itself may have had "
@@ -142,8 +160,9 @@ def oom(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + (f": it was refused {asked}" if host and asked else ""),
             summary=(f"It asked for {asked} more{of}. " if asked and not host else "")
             + _PLACES.get(_place(facts.run, row), "")
-            + said_of_others(message)
-            + (_FRAGMENTED if is_fragmented(message) else "")
+            + (_LARGER if is_larger_than(message) else said_of_others(message))
+            + said_of_unmapped(message)
+            + (_FRAGMENTED if is_fragmented(message) and not is_larger_than(message) else "")
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_if_over(facts, row)
@@ -219,6 +238,8 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _other_process(why)
     cures = _cures(facts, _place(facts.run, row))
     message = _message(facts.run, row)
+    if times := is_larger_than(message):
+        return (_OF_SHAPE, *(smaller_micro_batch(facts) if times < _HOPELESS else ()))
     if said_of_others(message):
         return (_SHARED, *cures)
     if cures != _EVALUATION_MEMORY and is_fragmented(message):

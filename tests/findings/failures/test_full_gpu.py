@@ -33,6 +33,37 @@ def test_memory_that_is_held_in_pieces_is_sought_there_first(text: str, fragment
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (_NEW.format("30.50 GiB"), "PyTorch counts 90.5 GiB as its own on a GPU of 79.2 GiB"),
+        (_OLD.format("46.50 GiB"), "PyTorch counts 46.5 GiB as its own on a GPU of 23.5 GiB"),
+    ],
+)
+def test_memory_beyond_what_the_gpu_has_is_not_held_in_pieces_of_it(text: str, said: str) -> None:
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    assert said in found.summary
+    assert "fragmented" not in found.summary
+    assert found.advice[0].setting != "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        ("40.00 GiB", ["shape of that tensor", "micro-batch"]),
+        ("130674.91 GiB", ["shape of that tensor"]),
+    ],
+)
+def test_a_tensor_that_is_larger_than_the_gpu_is_sought_in_its_shape(
+    asked: str, settings: list[str]
+) -> None:
+    text = _OLD.format("22.00 GiB").replace("2.00 GiB (GPU 0", f"{asked} (GPU 0")
+    found = alone(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    assert "Alone that is more than the whole GPU has" in found.summary
+    assert "fragmented" not in found.summary
+    assert [one.setting for one in found.advice] == settings
+
+
+@pytest.mark.parametrize(
     ("asked", "told", "shared"),
     [
         ("32.00 MiB", "Process 907 has 2.42 GiB memory in use. {}13.25 GiB memory in use.", True),

@@ -201,7 +201,7 @@ def test_memory_that_the_optimizers_set_up_asks_for_is_no_matter_of_the_batch(
     settings = [advice.setting for advice in found.advice]
     assert ("the set-up of the optimizer" in found.summary) is inside
     assert ("zero_optimization.offload_optimizer.device" in settings) is inside
-    assert ("train_micro_batch_size_per_gpu" in settings) is not inside
+    assert ("micro-batch" in settings) is not inside
 
 
 def test_a_model_that_does_not_fit_as_it_is_moved_to_the_gpu_is_to_be_sharded(
@@ -238,7 +238,7 @@ def test_a_model_that_does_not_fit_as_it_is_loaded_is_not_to_have_smaller_batche
     settings = [advice.setting for advice in found.advice]
     assert ("the loading of the model's weights" in found.summary) is loads
     assert ("deepspeed.zero.Init()" in settings) is loads
-    assert ("train_micro_batch_size_per_gpu" in settings) is not loads
+    assert ("micro-batch" in settings) is not loads
 
 
 def test_an_npu_is_advised_on_the_allocator_of_torch_npu() -> None:
