@@ -55,10 +55,9 @@ def garbage_collection(facts: Facts) -> list[Finding] | str:
             rule="garbage-collection",
             severity=severity if facts.on_cpu else Severity.INFO,
             title=_title(worst, who, len(found)),
-            summary=f"The process of rank {worst.rank} did nothing else for "
-            f"{format_seconds(worst.seconds)} of {format_seconds(worst.of)}{_often(facts, worst)}."
-            + _of_all(found)
-            + ("" if facts.on_cpu else f" {_AHEAD}"),
+            summary=f"On rank {worst.rank} it took {format_seconds(worst.seconds)} of "
+            f"{format_seconds(worst.of)}{_often(facts, worst)}; no other code of its Python runs "
+            "meanwhile." + _of_all(found) + ("" if facts.on_cpu else f" {_AHEAD}"),
             share=worst.share,
             seconds_per_step=seconds,
             ranks=who,

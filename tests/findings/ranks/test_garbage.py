@@ -67,7 +67,7 @@ def test_a_script_that_collects_in_each_step_is_told_what_that_costs(tmp_path: P
     assert found.rule == "garbage-collection"
     assert found.severity is Severity.CRITICAL
     assert found.title == "Both ranks collect Python's garbage, rank 1 for 30 % of the time"
-    assert "in 59 full collections, about 1 a step." in found.summary
+    assert "in 59 full collections, about 1 a step; no other code" in found.summary
     assert found.ranks == (0, 1)
     assert found.seconds_per_step == pytest.approx(0.0303)
     assert found.gain is not None
