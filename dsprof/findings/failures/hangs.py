@@ -42,6 +42,7 @@ from dsprof.findings.failures.timeouts import (
     all_in_one_call,
     in_operation,
     layout_of_job,
+    may_be_barrier,
     more_failed,
     out_of_step,
     rank_behind,
@@ -106,6 +107,16 @@ _OF_PREPARING: Final = Advice(
     "",
     "done in advance, or with a longer timeout",
     "the others wait for it in the first call: a data set to tokenize, a model to download",
+)
+_AT_BARRIER: Final = (
+    " A barrier is an all-reduce of one number, as is the mean of a loss: the others may have "
+    "waited there for a rank that saves, evaluates or loads for longer than the timeout allows."
+)
+_OF_BARRIER: Final = Advice(
+    "what one rank does alone before it",
+    "",
+    "quicker, on all ranks, or with a longer timeout",
+    "the others wait meanwhile: init_process_group(timeout=...), ddp_timeout",
 )
 _OF_DUMPS: Final = Advice(
     "torchfrtrace",
@@ -201,6 +212,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     sure = behind is not None and surely
     hung = "Training hung" if surely else "Training stood still"
     save = last_save(facts, row) if absent.empty and not named else None
+    barrier = absent.empty and not first and save is None and may_be_barrier(rows)
     behind = missing if behind is None else behind
     return Finding(
         rule="hang",
@@ -213,6 +225,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         + f": HCCL names {named}" * bool(named),
         summary=f"{_report(waiting, len(rows))} a timeout.{said_if_apart(facts, rows)}"
         f"{said_of_callers(callers(facts, rows))} {blame}{traces}{_FIRST * first}"
+        f"{_AT_BARRIER * barrier}"
         f"{said_of_save(save, row)}"
         if absent.empty
         else said_of_absent(facts, absent),
@@ -230,6 +243,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
             ),
             *((LEAVES,) if traces else ()),
             *(OF_SAVES if save is not None else ()),
+            *((_OF_BARRIER,) if barrier else ()),
             *((ALIKE,) if save is None and not is_outside(facts, absent) else ()),
         ),
         confidence="high" if sure else "medium",

@@ -15,6 +15,7 @@ from dsprof.findings.failures.ends import HANG, ended_launch, last_launch
 from dsprof.run.ends.progress import reached
 from dsprof.run.job.config import config
 
+_BARRIER: Final = r"OpType=BARRIER\b|OpType=ALLREDUCE, NumelIn=1,"
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
 _BETWEEN_TWO: Final = ("SEND", "RECV", "COALESCED", "BATCH_P2P")  #: not called by all of a group
@@ -136,6 +137,13 @@ def _groups(facts: Facts) -> pd.Series[Any]:
     groups = told.astype({"text": "str"}).groupby("rank")["text"].agg(["nunique", "first"])
     alone = (groups["nunique"] == 1) & groups["first"].astype("str").str.contains(_OWN_NAME)
     return groups.loc[alone, "first"]
+
+
+def may_be_barrier(rows: pd.DataFrame) -> bool:
+    """Whether ranks waited in a barrier, or in what NCCL's is: an all-reduce of one number."""
+    said = rows["text"].astype("str")
+    said = said[said.str.contains("OpType=")]
+    return bool(len(said)) and bool(said.str.contains(_BARRIER).all())
 
 
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:

@@ -28,6 +28,23 @@ def test_equal_ranks_blame_nobody() -> None:
     assert found.confidence == "medium"
 
 
+@pytest.mark.parametrize(
+    ("called", "is_told"),
+    [("OpType=ALLREDUCE, NumelIn=1,", True), ("OpType=ALLREDUCE, NumelIn=16,", False),
+     ("OpType=BARRIER, NumelIn=0,", True), ("OpType=BROADCAST, NumelIn=1,", False)],
+)  # fmt: skip
+def test_who_waited_in_a_barrier_may_have_waited_for_what_one_rank_does_alone(
+    called: str, *, is_told: bool
+) -> None:
+    text = f"{called} NumelOut=1, Timeout(ms)=600000"
+    rows = [problem("watchdog", text, rank=rank, step=12) for rank in (2, 6)]
+    found = alone(run_of([*steps(12, WELL), *rows]), "hang")
+    assert ("for a rank that saves, evaluates or loads for longer" in found.summary) is is_told
+    assert ("what one rank does alone before it" in [one.setting for one in found.advice]) is (
+        is_told
+    )
+
+
 def test_where_every_rank_waits_in_one_call_none_is_said_to_be_missing() -> None:
     rows = [*steps(12, WELL), *watchdog(0, 882), *watchdog(1, 882)]
     found = alone(run_of(rows, world_size=2), "hang")
