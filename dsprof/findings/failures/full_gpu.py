@@ -25,6 +25,9 @@ _FILLED: Final = re.compile(
     r"total capaci?ty of ([\d.]{1,12} [KMGT]?i?B) of which ([\d.]{1,12} [KMGT]?i?B) is free"
     r"|([\d.]{1,12} [KMGT]?i?B) total capacity; .{1,60}?([\d.]{1,12} [KMGT]?i?B) free;"
 )
+_TOTAL: Final = re.compile(
+    r"total capaci?ty of ([\d.]{1,12} [KMGT]?i?B)|([\d.]{1,12} [KMGT]?i?B) total capacity"
+)
 _UNTOLD: Final = 0.05  #: of a GPU: less of what nobody is said to hold is the driver's own
 _OUTSIDE: Final = 0.1  #: of a GPU: less may be what CUDA and NCCL hold of it for this process
 
@@ -41,8 +44,7 @@ def is_fragmented(text: str) -> bool:
 def said_of_unmapped(text: str) -> str:
     """That PyTorch counts more as reserved than the GPU has, where it does: some of that is none of
     the GPU's memory, so what is unused of it makes no room."""
-    filled, mine = _FILLED.search(text), _reserved(text)
-    total = next((_size(one) for one in filled.groups() if one), 0.0) if filled else 0.0
+    total, mine = _total(text), _reserved(text)
     if mine is None or not mine > total > 0:
         return ""
     return (
@@ -54,10 +56,9 @@ def said_of_unmapped(text: str) -> str:
 def is_larger_than(text: str) -> float:
     """How many times the whole memory of the GPU was asked for at once; 0 where that is not told,
     or fits."""
-    tried, filled = TRIED.search(text), _FILLED.search(text)
-    if not tried or not tried[1] or not filled:
+    tried, total = TRIED.search(text), _total(text)
+    if not tried or not tried[1]:
         return 0.0
-    total = next((_size(one) for one in filled.groups() if one), 0.0)
     times = _size(tried[1]) / total if total else 0.0
     return times if times > 1 else 0.0
 
@@ -99,6 +100,12 @@ def _said_of_outside(text: str, asked: float) -> str:
         f"Of what was in use there, PyTorch's allocator held {format_bytes(mine)} in this process: "
         f"{format_bytes(outside)} were held by other processes, or past that allocator. "
     )
+
+
+def _total(text: str) -> float:
+    """Bytes that the GPU has; 0 where that is not told."""
+    told = _TOTAL.search(text)
+    return _size(told[1] or told[2]) if told else 0.0
 
 
 def _reserved(text: str) -> float | None:
