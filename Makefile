@@ -13,22 +13,23 @@
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
-# Each worker waits a part of its time, so there are two more than cores; one has all real jobs, and
-# more than ten would only wait for it. pip compiles on one core, including modules that nobody
+# A worker waits a part of its time, so there is one more than cores; one has all real jobs, and more
+# than ten would only wait for it. pip compiles on one core, including modules that nobody
 # imports; compileall uses all cores and skips packages' own tests, and packages of which hardly a
-# module is imported.
+# module is imported. What pip has installed is compiled while it unpacks the next.
 
 PYTHON  ?= python3
 CORES   := nproc 2>/dev/null || getconf _NPROCESSORS_ONLN
-WORKERS ?= $(shell n=$$($(CORES)); echo $$((n < 8 ? n + 2 : 10)))
+WORKERS ?= $(shell n=$$($(CORES)); echo $$((n < 9 ? n + 1 : 10)))
 CORPUS  ?= ../shared
 TORCH     ?= torch==2.13.0
 JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary \
 	--no-compile
-comma   := ,
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/' .venv/lib || true
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/'
+ALL     := .venv/lib || true
+THERE   := set -- .venv/lib/python*/site-packages/*; $(COMPILE) "$$@"
 
 .PHONY: demo test attach check fmt bench truth corpus oldest
 
@@ -76,17 +77,23 @@ oldest:
 
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(PIP) --editable .
-	@$(COMPILE)
+	@$(COMPILE) $(ALL)
 	@touch $@
 
 # DeepSpeed asks the installed torch how it was built. If either cannot be installed, the tests that
 # need them skip and say so; the next `make` tries again.
 .venv/installed-jobs: .venv/installed-test
-	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) && touch $@ || \
-		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'
-	@$(COMPILE)
+	$(THERE) & \
+	$(PIP) $(TORCH) setuptools wheel && { $(THERE) & $(PIP) --no-build-isolation $(JOBS); } && touch $@ || \
+		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'; \
+	wait
+	@$(COMPILE) $(ALL)
+
+.venv/installed-test: pyproject.toml | .venv/bin/python
+	$(PIP) --editable '.[test]'
+	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
-	$(PIP) --editable '.[test$(patsubst %,$(comma)%,$(filter-out test,$*))]'
-	@$(COMPILE)
+	$(PIP) --editable '.[test,$*]'
+	@$(COMPILE) $(ALL)
 	@touch $@
