@@ -21,6 +21,7 @@ from dsprof.findings.communication.traffic import REDUCED_IN_PHASES, beyond_grad
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.ranks.stragglers import late_at_calls
 from dsprof.findings.thresholds import (
     AROUND_CALLS,
     LINK_CALLS,
@@ -115,13 +116,14 @@ class BesidePhases(NamedTuple):
 
 def beside_phases(facts: Facts, seconds: float) -> BesidePhases | None:
     """What is said of such calls, and what to change, if they are most of `seconds` of
-    communication.
+    communication, apart from waiting for a late rank.
     """
     if not facts.run.is_recording:
         return None
     table = facts.phases_of("communication")
     table = table[~table.index.str.contains("_in_") & ~_may_reduce_gradients(facts, table.index)]
-    own = min(float(table["seconds"].sum()), seconds)
+    late = late_at_calls(facts, frozenset(table.index))  # that is `straggler-rank`'s
+    own = min(max(float(table["seconds"].sum()) - late, 0.0), seconds)
     if own < WAITING_EXPLAINS * seconds:
         return None
     calls = facts.held_up[facts.held_up["op"].isin(table.index) & facts.held_up["phase"].isna()]
@@ -132,11 +134,11 @@ def beside_phases(facts: Facts, seconds: float) -> BesidePhases | None:
         f"forward, backward and update{size}, and waiting in them for a slower peer."
     )
     title = f", {format_share(own / seconds)} of it outside of forward, backward and update"
-    late = _late_to_send(facts, table.index) if sent < SMALL else None
-    if late is not None:
+    sender = _late_to_send(facts, table.index) if sent < SMALL else None
+    if sender is not None:
         why = "so few bytes take no such time: the others wait until it sends them"
-        said += f" In them rank {late} is held up least."
-        what = f"what rank {late} does before its {table.index[0]}"
+        said += f" In them rank {sender} is held up least."
+        what = f"what rank {sender} does before its {table.index[0]}"
         return BesidePhases(title, said, Advice(what, "", "less", why))
     sends = [str(op) for op in table.index if not BARRIER.search(op)]
     what = f"what the script sends by {listed(sends)}" if sends else "the script's own barriers"

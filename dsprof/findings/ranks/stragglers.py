@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -239,11 +240,21 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     if isinstance(found, str) or not found:
         return 0.0
     if late is not None:
-        told = [one for one in _told(facts) if operation in one.late.meeting]
-        return sum(one.seconds * (1 - len(one.late.group) / one.late.ranks) for one in told)
+        return _in_the_mean(one for one in _told(facts) if operation in one.late.meeting)
     if spreads(facts) is not None:
         return waited_in_collectives(facts)
     return sum(one.seconds_per_step or 0.0 for one in found)
+
+
+def late_at_calls(facts: Facts, names: Container[str]) -> float:
+    """The same where it happens in calls of one of these names."""
+    if facts.straggler is None or not late_seconds(facts):
+        return 0.0
+    return _in_the_mean(one for one in _told(facts) if one.late.meeting in names)
+
+
+def _in_the_mean(parts: Iterable[LatePart]) -> float:
+    return sum(one.seconds * (1 - len(one.late.group) / one.late.ranks) for one in parts)
 
 
 def late_outside(facts: Facts) -> tuple[float, tuple[int, ...]]:

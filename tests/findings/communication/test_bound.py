@@ -463,6 +463,36 @@ def test_ranks_that_wait_for_each_other_where_buffers_are_broadcast_work_unequal
     assert [one.setting for one in found.advice] == ["the ranks' work in a step"]
 
 
+def test_waiting_for_a_late_rank_in_a_barrier_of_the_script_is_not_what_else_is_communication(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 comes 40 ms late to the barrier; the 30 ms in backward are of both ranks."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
+        forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+        barrier, reduced = writer.name("barrier"), writer.name("all_reduce", backward)
+        group = writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            writer.span(forward, begin, begin + 20 * MS, step)
+            writer.span(backward, begin + 20 * MS, begin + 58 * MS, step)
+            at = begin + 28 * MS
+            writer.collective(reduced, group, at, at, 30 * MS, step, size=64 << 20, seq=2 * step)
+            arrives = begin + (99 if rank else 59) * MS
+            waits = begin + 100 * MS - arrives
+            writer.collective(
+                barrier, group, arrives, arrives, waits, step, size=0, seq=2 * step + 1
+            )
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    assert alone(run, "straggler-rank").ranks == (1,)
+    found = alone(run, "communication-bound")
+    assert "apart from waiting for a late rank" in found.title
+    assert "outside of forward, backward and update" not in found.title
+    assert "the script's own barriers" not in [one.setting for one in found.advice]
+
+
 def test_a_part_that_is_uneven_work_is_told_where_the_rest_is_unknown(tmp_path: Path) -> None:
     """In each step one rank computes 20 ms longer: the mean rank waits 10 beside 12 of transfer."""
     found = alone(uneven(tmp_path, 20, transfer=12), "communication-bound")
@@ -829,12 +859,13 @@ def between(folder: Path, timer: str, blocked: int) -> None:
 def test_in_a_broadcast_of_a_few_bytes_the_others_wait_for_the_rank_that_sends(
     tmp_path: Path,
 ) -> None:
-    """Rank 1 updates 40 of 100 ms longer before it sends the loss of a pipeline's last stage."""
+    """Rank 1 updates 40 of 100 ms longer before it sends the loss of a pipeline's last stage, in
+    too few steps to be called late."""
     for rank, held_up in ((0, 41), (1, 1)):
         writer = Writer.create(tmp_path, header(rank=rank, world=2, config={"world_size": 2}))
         group, sends = writer.name("0 ranks 0-1"), writer.name("broadcast", 0, "communication")
         forward, step_ = writer.name("forward", 0, "compute"), writer.name("step", 0, "optimizer")
-        for step in range(1, 31):
+        for step in range(1, 11):
             begin = step * 100 * MS
             meets = begin + (100 - held_up) * MS
             writer.span(forward, begin, begin + 55 * MS, step)
