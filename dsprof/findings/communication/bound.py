@@ -23,7 +23,7 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.over_time.spikes import without_spikes
 from dsprof.findings.over_time.throughput import late_later
 from dsprof.findings.pipeline.bubbles import named_in_collectives
-from dsprof.findings.ranks.stragglers import late_seconds
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,

@@ -21,7 +21,7 @@ from dsprof.findings.communication.traffic import REDUCED_IN_PHASES, beyond_grad
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.ranks.stragglers import late_at_calls
+from dsprof.findings.ranks.accounted import late_at_calls
 from dsprof.findings.thresholds import (
     AROUND_CALLS,
     LINK_CALLS,

@@ -20,7 +20,7 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.failures.traces import LEAVES, lost
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.ranks.stragglers import late_seconds
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.thresholds import (
     GAIN_LOW,
     GATHER_STALL_CRITICAL,

@@ -26,7 +26,7 @@ from dsprof.findings.communication.uneven import input_seconds
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import COLLECTING, Facts, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.ranks.stragglers import late_seconds
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.thresholds import (
     NO_OVERLAP_COMMUNICATION,
     NO_OVERLAP_HIDEABLE,

@@ -28,7 +28,7 @@ from dsprof.findings.communication.calls import (
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.facts import NO_COMM, Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.ranks.stragglers import late_seconds
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     GAIN_LOW,

@@ -13,7 +13,7 @@ from dsprof.analysis.whatif import waits_for_input
 from dsprof.findings.communication.gathers import stall_seconds
 from dsprof.findings.communication.small_messages import small_seconds
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.ranks.stragglers import late_seconds
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.seen.unseen import calls_unseen
 from dsprof.run.table import where
 

@@ -19,8 +19,8 @@ from dsprof.findings.over_time.launches import slower_launch
 from dsprof.findings.over_time.look import LITTLE_BY_LITTLE, look, own_work
 from dsprof.findings.over_time.work import work_beside
 from dsprof.findings.proofs import step_proof
+from dsprof.findings.ranks.accounted import late_seconds
 from dsprof.findings.ranks.lateness import late_in, waited
-from dsprof.findings.ranks.stragglers import late_seconds
 from dsprof.findings.resources.flushes import flushed_in, less_memory
 from dsprof.findings.seen import code_seen
 from dsprof.findings.thresholds import (

@@ -19,7 +19,7 @@ from dsprof.findings.finding import Finding
 from dsprof.findings.over_time.single_step import in_a_single_step
 from dsprof.findings.over_time.spikes import without_spikes
 from dsprof.findings.proofs import average_proof, by_the_clock
-from dsprof.findings.ranks.stragglers import late_outside
+from dsprof.findings.ranks.accounted import late_outside
 from dsprof.findings.resources.cpu_threads import more_threads
 from dsprof.findings.seen.code_seen import mostly
 from dsprof.findings.seen.places import BETWEEN_PHASES, Place, look_at, place_of
