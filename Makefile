@@ -14,9 +14,10 @@
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
 # A worker waits a part of its time, so there is one more than cores; one has all real jobs, and more
-# than ten would only wait for it. pip compiles on one core, including modules that nobody
-# imports; compileall uses all cores and skips packages' own tests, and packages of which hardly a
-# module is imported. What pip has installed is compiled while it unpacks the next.
+# than ten would only wait for it. pip compiles on one core, including modules that nobody imports;
+# compileall uses all cores and skips packages' own tests, and packages of which hardly a module is
+# imported. What pip has installed is compiled while it unpacks the next; what it still writes is
+# not, or bytecode of half a file could pass for that of the whole.
 
 PYTHON  ?= python3
 CORES   := nproc 2>/dev/null || getconf _NPROCESSORS_ONLN
@@ -27,9 +28,9 @@ JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary \
 	--no-compile
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/'
-ALL     := .venv/lib || true
-THERE   := set -- .venv/lib/python*/site-packages/*; $(COMPILE) "$$@"
+COMPILER := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models|pip|plotly)/'
+COMPILE  := $(COMPILER) .venv/lib || true
+WHAT_IS_THERE := set -- .venv/lib/python*/site-packages/*; $(COMPILER) "$$@"
 
 .PHONY: demo test attach check fmt bench truth corpus oldest
 
@@ -77,17 +78,18 @@ oldest:
 
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(PIP) --editable .
-	@$(COMPILE) $(ALL)
+	@$(COMPILE)
 	@touch $@
 
 # DeepSpeed asks the installed torch how it was built. If either cannot be installed, the tests that
 # need them skip and say so; the next `make` tries again.
 .venv/installed-jobs: .venv/installed-test
-	$(THERE) & \
-	$(PIP) $(TORCH) setuptools wheel && { $(THERE) & $(PIP) --no-build-isolation $(JOBS); } && touch $@ || \
+	$(WHAT_IS_THERE) & \
+	$(PIP) $(TORCH) setuptools wheel && \
+		{ $(WHAT_IS_THERE) & $(PIP) --no-build-isolation $(JOBS); } && touch $@ || \
 		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'; \
 	wait
-	@$(COMPILE) $(ALL)
+	@$(COMPILE)
 
 .venv/installed-test: pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[test]'
@@ -95,5 +97,5 @@ oldest:
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[test,$*]'
-	@$(COMPILE) $(ALL)
+	@$(COMPILE)
 	@touch $@

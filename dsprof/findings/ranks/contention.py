@@ -11,10 +11,15 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks.backwards import Cause
+from dsprof.findings.ranks.stopped import (
+    how_many,
+    is_sampled,
+    judged_launches,
+    longer_than_others,
+)
 from dsprof.findings.resources.cpu_threads import fewer_threads
 from dsprof.findings.thresholds import (
     CPU_CRITICAL,
-    CPU_SAMPLES,
     CPU_WARNING,
     WAITING_EXPLAINS,
     grade,
@@ -93,19 +98,15 @@ def _cpus(facts: Facts) -> str:
 def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
     """Late ranks that wait for a CPU longer than the others, if that is most of the delay."""
     waits = waits_for_cpu(facts)
-    mine = [one.share for one in waits if one.rank in late.group]
-    others = [one.share for one in waits if one.rank not in late.group]
-    if len(mine) < len(late.group) or not others or not facts.average:
-        return None
-    own, beside = min(mine) * facts.average, max(others) * facts.average
-    if own - beside < WAITING_EXPLAINS * late.delay:
+    longer = longer_than_others(facts, late, waits)
+    if longer is None:
         return None
     worst = next(one for one in waits if one.rank in late.group)
-    wait = "waits" if len(mine) == 1 else "wait"
+    wait = "waits" if len(late.group) == 1 else "wait"
     limit = " The CPU limit of its container is used up." if _stopped(worst) else ""
     said = (
-        f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(own)} per step for a CPU, "
-        f"the others {format_seconds(beside)} at most.{limit}"
+        f"{late.who[:1].upper()}{late.who[1:]} {wait} {format_seconds(longer.own)} per step for a "
+        f"CPU, the others {format_seconds(longer.others)} at most.{limit}"
     )
     title = f": {late.who} {wait} for a CPU" if facts.on_cpu else ""  # a host may be ahead
     return Cause(said, _advice(facts, worst), title, (_proof(worst),))
@@ -114,17 +115,14 @@ def short_of_cpu(facts: Facts, late: Straggler) -> Cause | None:
 @once
 def waits_for_cpu(facts: Facts) -> list[CpuWait]:
     """Of each rank of the launches that are judged, who waits longest first."""
-    if not facts.run.is_recording or not len(facts.steps):
-        return []
-    launches = facts.steps["segment"].unique().tolist()
-    return [one for one in cpu_waits(facts.run.told, launches) if one.samples >= CPU_SAMPLES]
+    return list(filter(is_sampled, cpu_waits(facts.run.told, judged_launches(facts))))
 
 
 def _title(worst: CpuWait, who: tuple[int, ...], of: int) -> str:
     time = f"{format_share(worst.share)} of the time"
     if len(who) == 1:
         return f"Rank {worst.rank} is ready to run and waits for a CPU, {time}"
-    many = f"{len(who):,} of {of:,}" if len(who) < of else "Both" if of == 2 else "All"
+    many = how_many(who, of)
     return f"{many} ranks are ready to run and wait for a CPU, rank {worst.rank} for {time}"
 
 

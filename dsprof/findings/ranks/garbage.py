@@ -11,11 +11,15 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks.backwards import Cause
+from dsprof.findings.ranks.stopped import (
+    how_many,
+    is_sampled,
+    judged_launches,
+    longer_than_others,
+)
 from dsprof.findings.thresholds import (
-    CPU_SAMPLES,
     GARBAGE_CRITICAL,
     GARBAGE_WARNING,
-    WAITING_EXPLAINS,
     grade,
 )
 from dsprof.units import format_count, format_seconds, format_share
@@ -72,37 +76,30 @@ def garbage_collection(facts: Facts) -> list[Finding] | str:
 def late_by_garbage(facts: Facts, late: Straggler) -> Cause | None:
     """Late ranks that collect garbage longer than the others, if that is most of the delay."""
     found = collecting_ranks(facts)
-    mine = [one for one in found if one.rank in late.group]
-    others = [one.share for one in found if one.rank not in late.group]
-    if len(mine) < len(late.group) or not others or not facts.average:
+    longer = longer_than_others(facts, late, found)
+    if longer is None:
         return None
-    own, beside = mine[-1].share * facts.average, max(others) * facts.average
-    if own - beside < WAITING_EXPLAINS * late.delay:
-        return None
-    collect = "collects" if len(mine) == 1 else "collect"
+    worst = next(one for one in found if one.rank in late.group)
+    collect = "collects" if len(late.group) == 1 else "collect"
     said = (
-        f"{late.who[:1].upper()}{late.who[1:]} {collect} garbage for {format_seconds(own)} per "
-        f"step, the others for {format_seconds(beside)} at most."
+        f"{late.who[:1].upper()}{late.who[1:]} {collect} garbage for {format_seconds(longer.own)} "
+        f"per step, the others for {format_seconds(longer.others)} at most."
     )
     title = f": {late.who} {collect} garbage" if facts.on_cpu else ""  # a host may be ahead
-    return Cause(said, _advice(facts, mine[0], len(found)), title, (_proof(mine[0]),))
+    return Cause(said, _advice(facts, worst, len(found)), title, (_proof(worst),))
 
 
 @once
 def collecting_ranks(facts: Facts) -> list[Collecting]:
     """Of each rank of the launches that are judged, who collects longest first."""
-    if not facts.run.is_recording or not len(facts.steps):
-        return []
-    launches = facts.steps["segment"].unique().tolist()
-    return [one for one in collecting(facts.run.told, launches) if one.samples >= CPU_SAMPLES]
+    return list(filter(is_sampled, collecting(facts.run.told, judged_launches(facts))))
 
 
 def _title(worst: Collecting, who: tuple[int, ...], of: int) -> str:
     time = f"{format_share(worst.share)} of the time"
     if len(who) == 1:
         return f"Rank {worst.rank} collects Python's garbage, {time}"
-    many = f"{len(who):,} of {of:,}" if len(who) < of else "Both" if of == 2 else "All"
-    return f"{many} ranks collect Python's garbage, rank {worst.rank} for {time}"
+    return f"{how_many(who, of)} ranks collect Python's garbage, rank {worst.rank} for {time}"
 
 
 def _calls(facts: Facts, worst: Collecting) -> float:

@@ -1,4 +1,4 @@
-"""How long Python collects garbage, while no other code of the process runs."""
+"""How long Python collects garbage, while none of its other code runs."""
 
 from __future__ import annotations
 

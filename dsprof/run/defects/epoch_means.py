@@ -107,23 +107,28 @@ def _turns_before(part: pd.DataFrame) -> float:
 
 
 def _is_by_line(part: pd.DataFrame) -> bool:
-    """Whether the mean time is that of the lines so far, and not that of all turns."""
+    """Whether the mean time is that of the lines so far, and not that of all turns: the first line
+    is unlike the others, so that only one of them fits.
+    """
     told, mean = part["alone"].to_numpy(float), part["epoch_step_seconds"].to_numpy(float)
-    each = np.arange(1, len(told) + 1)
-    apart = (np.diff(part["turn"]) > 1).all()
-    return bool(
-        len(told) >= _LINES and apart and (np.abs(told.cumsum() / each - mean) <= _SO_FAR).all()
-    )
+    if len(told) < _LINES or (np.diff(part["turn"]) <= 1).any():
+        return False
+    later, so_far = float(np.median(told[1:])), told.cumsum() / np.arange(1, len(told) + 1)
+    unlike = max(told[0], later) > _SUMMED * min(told[0], later) + _LINES * _SO_FAR
+    return bool(unlike and (np.abs(so_far - mean) <= _SO_FAR).all())
 
 
 def _of_all_turns(part: pd.DataFrame, turn: Numbers) -> Numbers:
-    """What a turn took in the mean since the line before, and waited, if its means tell that."""
+    """What a turn took in the mean since the line before, and waited, NaN where decimals are too
+    few to tell."""
     told, mean = part["alone"].to_numpy(float), part["epoch_data_seconds"].to_numpy(float)
-    between = np.diff(turn, prepend=0)
+    before = np.append(0.0, turn[:-1])
+    between = turn - before
     summed = np.median(told[1:]) > _SUMMED * told[0]
     took = np.where(np.arange(len(told)) > 0, told / between, told) if summed else told
-    waited = np.diff(turn * mean, prepend=0.0).clip(0) / between
-    return np.stack([took, waited], axis=1)
+    waited = np.diff(turn * mean, prepend=0.0)
+    exact = (waited >= 0) & (_ROUNDED * (turn + before) <= _EXACT * took * between)
+    return np.stack([took, np.where(exact, waited / between, np.nan)], axis=1)
 
 
 def _are_of_more(turn: Numbers, mean: Numbers, alone: Numbers) -> bool:

@@ -106,6 +106,18 @@ def test_a_time_that_a_loop_divides_itself_before_it_prints_stays_as_it_is() -> 
     assert run.repairs.empty
 
 
+def test_turns_that_all_take_as_long_do_not_show_when_their_time_is_taken() -> None:
+    """As far on in an epoch, where three decimals tell nothing of how long a turn waited."""
+    lines = [
+        f"Epoch: [0][{at}/90000]\tTime  0.012 ( 0.012)\tData  0.001 ( 0.00{1 + (at > 40_250)})"
+        f"\tLoss 7.0e+00 (7.0e+00)\n"
+        for at in range(40_000, 40_500, 50)
+    ]
+    run = run_of_text(*lines)
+    assert run.steps["data"].between(0.0009, 0.0021).all()
+    assert not run.repairs["text"].str.startswith("by its means").any()
+
+
 def test_the_means_of_a_job_that_is_resumed_inside_an_epoch_begin_there() -> None:
     line = "Epoch: [0][{:3}/999]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss 7.0e+00\n"
     lines = [line.format(400, 9.25, 9.25, 9.05, 9.05)]
