@@ -29,8 +29,19 @@ _BROKEN_LINK: Final = "NCCL reports a broken link"
 _OF_HCCL: Final = "HCCL reports a broken link"
 _OF_ADAPTER: Final = "An InfiniBand or RoCE adapter reports a transfer that failed"
 _NOT_REACHED: Final = "NCCL could not connect to a peer"
-#: In NCCL's words of it.
+_NOT_YET_REACHED: Final = "NCCL tries in vain to connect to a peer"
+_REFUSED: Final = "NCCL was refused a resource of an InfiniBand or RoCE adapter"
+_NO_DATA: Final = "a connection was not made, or data did not arrive"
+_WHAT_IT_MEANS: Final = {
+    _NOT_REACHED: "a connection was not made",
+    _NOT_YET_REACHED: "a connection is not made yet; the other process may not run, or its "
+    "address not be reachable from here",
+    _REFUSED: "a connection through it was not made",
+}
+#: In NCCL's words of these.
 _CONNECTING: Final = r"\b[Cc]onnect to |socket(?:Start|Poll)Connect: "
+_TRYING: Final = r"retrying \((\d{1,4})/(?!\1\))"
+_MAKING: Final = r"^Call to ibv_(?:create|reg|alloc)_"
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
@@ -119,14 +130,15 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     survived = bool(rows["survived"].all())
     queues = rows["text"].astype("str").str.contains(FLUSHED)
     flushed = bool(queues.all())
-    first = str((rows if flushed else rows[~queues])["text"].iloc[0])
+    said = [str(text) for text in (rows if flushed else rows[~queues])["text"]]
+    first = said[-1] if re.search(_TRYING, said[0]) else said[0]
     title, who = _said_by(first)
     counted = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
         severity=Severity.WARNING if over or survived else Severity.CRITICAL,
         title="NCCL reports a queue that an earlier error had closed" if flushed else title,
-        summary=f"{counted} of {who}: a connection was not made, or data did not arrive."
+        summary=f"{counted} of {who}: {_WHAT_IT_MEANS.get(title, _NO_DATA)}."
         + (" That was in an earlier launch." if over else " Training went on." * survived)
         + " The error that came before is not among NCCL's lines here." * flushed
         + code_meant(first),
@@ -141,7 +153,8 @@ def _said_by(text: str) -> tuple[str, str]:
         return _OF_ADAPTER, "its driver's library"
     if text.startswith("EI"):
         return _OF_HCCL, "HCCL"
-    return _NOT_REACHED if re.search(_CONNECTING, text) else _BROKEN_LINK, "NCCL"
+    kinds = ((_TRYING, _NOT_YET_REACHED), (_CONNECTING, _NOT_REACHED), (_MAKING, _REFUSED))
+    return next((title for says, title in kinds if re.search(says, text)), _BROKEN_LINK), "NCCL"
 
 
 def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:

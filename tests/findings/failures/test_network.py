@@ -145,6 +145,38 @@ def test_a_peer_that_was_not_reached_is_told_so(tmp_path: Path) -> None:
     assert found.advice[0].setting == "NCCL_SOCKET_IFNAME"
 
 
+@pytest.mark.parametrize(
+    ("last", "title", "means"),
+    [
+        (20, "NCCL tries in vain to connect to a peer", "a connection is not made yet"),
+        (34, "NCCL could not connect to a peer", "a connection was not made"),
+    ],
+)
+def test_a_peer_that_refuses_again_and_again_is_told_before_the_last_try(
+    last: int, title: str, means: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "".join(
+            "w0:71:75 [4] NCCL INFO socketPollConnect: connect to 10.0.0.7<523> returned "
+            f"Connection refused, retrying ({tried}/34) after sleep for {tried}00 msec\n"
+            for tried in range(1, last + 1)
+        )
+    )
+    found = alone(load(log), "network-fallback")
+    assert found.title == title
+    assert means in found.summary
+
+
+def test_a_resource_that_an_adapter_refuses_is_no_broken_link(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed\n")
+    found = alone(load(log), "network-fallback")
+    assert found.title == "NCCL was refused a resource of an InfiniBand or RoCE adapter"
+    assert "data did not arrive" not in found.summary
+    assert found.advice[0].setting == "ulimit -l"
+
+
 def test_an_interface_that_a_host_lacks_is_named_over_nccls_internal_error(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     none = "Bootstrap : no socket interface found"
