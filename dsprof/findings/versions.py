@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dsprof.findings.facts import Facts
-from dsprof.run.versions import LAST, Version, parse
+from dsprof.run.releases import LAST, Version, parse
 
 
 def is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:

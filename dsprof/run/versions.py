@@ -7,7 +7,6 @@ for a range of versions, so the answer is a range too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,24 +14,15 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.releases import LAST, Version, newest, parse
 from dsprof.run.steps.zero import MEGATRONS
 from dsprof.run.table import among, of_kind, where
 
-Version = tuple[int, int, int]
 Span = tuple[Version, Version]  # both ends included
-
-LAST: Final[Version] = (999, 0, 0)
 
 
 def _spans(text: str) -> tuple[Span, ...]:
     return tuple((parse(low), parse(high)) for low, high in (s.split("-") for s in text.split()))
-
-
-def parse(text: str) -> Version:
-    """`0.9.5+cu118` → (0, 9, 5)."""
-    whole = [int(part[:9]) for part in re.findall(r"\d+", text.partition("+")[0])[:3]]
-    major, minor, patch = (*whole, 0, 0, 0)[:3]
-    return major, minor, patch
 
 
 def _table(lines: Mapping[str, str]) -> dict[str, tuple[Span, ...]]:
@@ -101,14 +91,9 @@ _PRINTS: Final = {"deepspeed.timers": "logging.py", "deepspeed_memory.see_memory
 _EARLY: Final = _table({"2.1": "0.1.0-0.2.0"})
 
 
-#: Version -> when the one before it was released: nothing that prints it can be earlier.
-_NOT_BEFORE: Final = {"0.15.2": pd.Timestamp("2024-09-05")}
-
-
 def is_older(events: pd.DataFrame, version: str) -> bool:
     """Whether all that has a date was printed before `version` of DeepSpeed was made."""
-    last = events["at"].max()  # of a recording in UTC
-    return bool(pd.notna(last) and last.tz_localize(None) < _NOT_BEFORE[version])
+    return newest(events) < parse(version)
 
 
 @dataclass(frozen=True)
@@ -148,7 +133,8 @@ def _written(low: Version, high: Version) -> str:
 
 
 def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
-    """What the source states, else what its line numbers and the shapes of its lines allow."""
+    """What the source states, else what its line numbers, the shapes of its lines and their dates
+    allow."""
     stated = of_kind(events, Kind.CONFIG, "deepspeed_version")["text"].dropna()
     exact = [str(text) for text in stated if parse(str(text)) > (0, 0, 0)]
     if exact:
@@ -165,8 +151,15 @@ def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
     seen |= {name: spans for name, spans in _SHAPES.items() if name in patterns}
     seen |= {f"timer {_short(w)}": spans for w, spans in _WORDS.items() if w in timers}
     seen |= _printed(events, facts)
-    spans = _meet(seen.values())
-    return Versions(spans, ", ".join(seen)) if spans else Versions()
+    met = _meet(seen.values())
+    spans = _released(met, newest(events))
+    how = [*seen, *["dates of releases"] * (spans != met)]
+    return Versions(spans, ", ".join(how)) if spans else Versions()
+
+
+def _released(spans: tuple[Span, ...], last: Version) -> tuple[Span, ...]:
+    """What of these versions there was, all of them if there was none: the dates are others'."""
+    return tuple((low, min(high, last)) for low, high in spans if low <= last) or spans
 
 
 def _short(word: str) -> str:

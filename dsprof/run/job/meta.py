@@ -9,7 +9,8 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.run.job.hosts import by_own_names, hosts_of
-from dsprof.run.versions import Versions, parse
+from dsprof.run.releases import parse
+from dsprof.run.versions import Versions
 
 _FROM_CONFIG: Final = (
     "framework", "world_size", "nodes", "zero_stage", "data_parallel_size",

@@ -12,7 +12,8 @@ import pytest
 
 from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
-from dsprof.run.versions import parse, versions
+from dsprof.run.releases import parse
+from dsprof.run.versions import versions
 from tests.recording.recorded import header, write_steps
 from tests.run.run_rows import config, events, grammar_with, metric
 
@@ -37,6 +38,26 @@ def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
 def test_logger_lines_tell_the_version_as_far_as_they_do(lines: tuple[str, ...], text: str) -> None:
     run = run_of(metric("loss", 1, 1.0))
     assert str(versions(run.events, {"fingerprints": dict.fromkeys(lines, 1)})) == text
+
+
+@pytest.mark.parametrize(
+    ("lines", "day", "text"),
+    [
+        ((68,), "2021-07-14", "0.4.2 to 0.4.4"),  # 0.4.3 was the last release: main was 0.4.4
+        ((68,), "2022-03-01", "0.4.2 to 0.5.6"),
+        ((68,), "2022-08-30", "0.4.2 to 0.5.6 or 0.7.0 to 0.7.3"),
+        ((96,), "2023-05-04", "0.9.0 to 0.9.3"),
+        ((96,), "2026-01-01", "0.9.0 to 0.15.2"),
+        ((96,), "2022-01-01", "0.9.0 to 0.15.2"),  # not its dates
+        ((96,), "1970-01-01", "0.9.0 to 0.15.2"),
+    ],
+)
+def test_a_version_that_was_not_made_yet_did_not_print_it(
+    lines: tuple[int, ...], day: str, text: str
+) -> None:
+    dated = metric("loss", 1, 1.0) | {"at": pd.Timestamp(day, tz="UTC")}
+    told = {"fingerprints": {f"logging.py:{line}": 1 for line in lines}}
+    assert str(versions(run_of(dated).events, told)) == text
 
 
 def test_what_a_peak_is_of_a_gpus_memory_tells_how_much_that_is() -> None:
@@ -93,17 +114,17 @@ def bare(pattern: str, raw: str, **more: Any) -> dict[str, Any]:
             "0.10.1 or later",
         ),  # headers may be cut off
         (
-            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2024-01-01")),
+            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2026-12-01")),
             ("launch.py:285", "logging.py:900"),
             "0.10.1 or later",
         ),
         (
-            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2024-01-01")),
+            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2026-12-01")),
             ("launch.py:285",),
             "0.18.0 or later",
         ),
         (
-            bare("deepspeed_memory.see_memory", "max_allocated", at=pd.Timestamp("2024-01-01")),
+            bare("deepspeed_memory.see_memory", "max_allocated", at=pd.Timestamp("2026-12-01")),
             ("launch.py:285", "logging.py:900"),
             "0.18.3 or later",
         ),
