@@ -21,6 +21,7 @@ from dsprof.findings.numerics.skips import (
     of_how_many,
     only_tries,
     overflows,
+    scale_left,
     skips_of,
 )
 from dsprof.findings.numerics.standstill import standstill
@@ -61,6 +62,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             summary=f"{_part(skips)} of the steps{whose} so far taught the model "
             f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}"
             f"{_SPENT * (spent and floor is None)}"
+            f"{_near_floor(facts, engine) if skips.lasts and not spent else ''}"
             f"{_of_tries(facts, engine) if skips.lasts and not spent else ''}",
             share=skips.share if seconds else None,
             seconds_per_step=seconds,
@@ -195,7 +197,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             + (
                 f"{_no_scale(floor)} Medium confidence: the source does not say whether it goes on."
                 if floor is not None
-                else _FEW_ARE_NORMAL
+                else f"{_near_floor(facts)}{_FEW_ARE_NORMAL}"
             ),
             evidence=tuple(
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
@@ -232,6 +234,23 @@ def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
     scales = lines["text"].astype("string").str.extract(ATTEMPTED)[0].dropna()
     scale = float(scales.iloc[-1]) if len(scales) else None
     return scale if scale is not None and scale <= 1 else None
+
+
+#: A scale from which few overflows more are enough for the end.
+_LOW: Final = 8
+
+
+def _near_floor(facts: Facts, engine: int | None = None) -> str:
+    """That DeepSpeed's dynamic scaler of ZeRO raises an error where it cannot lower its scale any
+    more. Source: `DynamicLossScaler.update_scale` of deepspeed/runtime/fp16/loss_scaler.py, with
+    `min_loss_scale` at its default, 1."""
+    left = scale_left(facts.run, engine)
+    if left is None or not 1 <= left <= _LOW:
+        return ""
+    return (
+        f" The last of them left a loss scale of {left:.3g}: DeepSpeed ends a job whose gradients "
+        "overflow at 1, with ZeRO."
+    )
 
 
 _SPENT: Final = (

@@ -58,6 +58,12 @@ def only_tries(run: Run, engine: int | None = None) -> bool:
     return grew
 
 
+def scale_left(run: Run, engine: int | None = None) -> float | None:
+    """The loss scale that the last overflow left, if its line tells it."""
+    left = _scales(overflows(run, engine).tail(1))["left"]
+    return float(left.iloc[0]) if left.notna().any() else None
+
+
 def _of_one_rank(lines: pd.DataFrame) -> pd.DataFrame:
     """The scales that lines of the rank with most of them attempted and left."""
     if lines.empty:

@@ -349,6 +349,15 @@ def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
     assert quiet(run_of([overflow_at("2")]), _STREAK)
 
 
+@pytest.mark.parametrize(("left", "is_low"), [(2, True), (8, True), (16, False)])
+def test_a_scale_that_is_nearly_at_its_floor_is_told_to_end_the_job(
+    left: int, is_low: bool
+) -> None:
+    down = [f"Attempted loss scale: {left << p}, reducing to {left << p - 1}" for p in (4, 3, 2, 1)]
+    found = alone(run_of([metric("overflow", None, 1.0, text=text) for text in down]), _STREAK)
+    assert (f"left a loss scale of {left}: DeepSpeed ends a job" in found.summary) == is_low
+
+
 def test_a_scale_put_at_its_floor_in_front_of_all_overflow_lines_is_a_skip_more() -> None:
     start = pd.Timestamp("2021-11-27")
     scale = metric("loss_scale", None, 1.0, at=start, pattern="deepspeed.loss_scale_change")
