@@ -6,23 +6,9 @@ import re
 from typing import Any, Final
 
 from dsprof.events import ENVIRONMENT, NCCL_SWITCHES
+from dsprof.findings.defaults import default_of, has_key
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
-
-#: What DeepSpeed takes for a key that the JSON does not set (docs/_pages/config-json.md).
-DEFAULTS: Final[dict[str, Any]] = {
-    "zero_optimization.reduce_bucket_size": 5e8,
-    "zero_optimization.allgather_bucket_size": 5e8,
-    "zero_optimization.stage3_prefetch_bucket_size": 5e7,
-    "zero_optimization.stage3_param_persistence_threshold": 1e5,
-    "zero_optimization.stage3_max_live_parameters": 1e9,
-    "zero_optimization.overlap_comm": False,  # of stages 1 and 2; true for 3
-    "zero_optimization.offload_optimizer.pin_memory": False,
-    "zero_optimization.offload_optimizer.ratio": 1.0,
-    "checkpoint.parallel_write.pipeline_stage": False,
-    "optimizer.params.torch_adam": False,
-    "bf16.enabled": False,
-}
 
 #: In so many parts a micro-batch may be cut.
 _PARTS: Final = 16
@@ -56,11 +42,12 @@ def record(facts: Facts, why: str) -> tuple[Advice, ...]:
 def change(
     facts: Facts, path: str, to: str, why: str, *, least: bool = False
 ) -> tuple[Advice, ...]:
-    """Advice to set a key of the JSON; empty if it is so already, or the job has none.
+    """Advice to set a key of the JSON; empty if it is so already, or the job has none, or its
+    DeepSpeed does not know the key.
 
     With `least` a larger number than `to` is as good.
     """
-    if facts.is_torch_alone:
+    if facts.is_torch_alone or not has_key(facts, path):
         return ()
     if _is(set_to(facts, path), to, least=least):
         return ()
@@ -89,7 +76,7 @@ def if_it_trains(facts: Facts, to: str) -> str:
 def set_to(facts: Facts, path: str) -> Any:
     """What a key is now, DeepSpeed's default included; None where that is not known."""
     value = _stated(facts, path)
-    return DEFAULTS.get(path) if value is None and facts.has_config else value
+    return default_of(facts, path) if value is None and facts.has_config else value
 
 
 def shown(facts: Facts, path: str) -> str:
@@ -99,7 +86,8 @@ def shown(facts: Facts, path: str) -> str:
         return _text(value)
     if not facts.has_config:
         return ""
-    return f"unset ({_text(DEFAULTS[path])})" if path in DEFAULTS else "unset"
+    default = default_of(facts, path)
+    return "unset" if default is None else f"unset ({_text(default)})"
 
 
 def _stated(facts: Facts, path: str) -> Any:
@@ -226,11 +214,12 @@ def offload_less(facts: Facts) -> tuple[Advice, ...]:
 
 def bf16(facts: Facts, why: str) -> tuple[Advice, ...]:
     """bf16 instead of fp16 or fp32."""
-    return (
-        ()
-        if facts.run.config.get("dtype") == "bf16"
-        else change(facts, "bf16.enabled", "true", why)
-    )
+    key = "bf16.enabled"
+    if facts.run.config.get("dtype") == "bf16":
+        return ()
+    if not has_key(facts, key):
+        return (Advice("DeepSpeed", "", f"0.6.0 or later, with {key}: true", why),)
+    return change(facts, key, "true", why)
 
 
 def fused_optimizer(facts: Facts) -> tuple[Advice, ...]:

@@ -6,8 +6,9 @@ from typing import Final
 
 from dsprof.analysis.collectives import LARGE, during_steps, per_operation
 from dsprof.analysis.cost import Traffic, shard_factor
-from dsprof.findings.advice import DEFAULTS, change, more_micro_batches
+from dsprof.findings.advice import change, more_micro_batches
 from dsprof.findings.communication.accumulation import reductions_of_a_step
+from dsprof.findings.defaults import DEFAULTS
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.run.table import where

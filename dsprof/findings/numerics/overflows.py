@@ -29,6 +29,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_SCALE,
     OVERFLOW_STEPS,
 )
+from dsprof.findings.versions import predates
 from dsprof.units import format_seconds, format_share
 
 
@@ -241,11 +242,11 @@ _LOW: Final = 8
 
 
 def _near_floor(facts: Facts, engine: int | None = None) -> str:
-    """That DeepSpeed's dynamic scaler of ZeRO raises an error where it cannot lower its scale any
-    more. Source: `DynamicLossScaler.update_scale` of deepspeed/runtime/fp16/loss_scaler.py, with
-    `min_loss_scale` at its default, 1."""
+    """That DeepSpeed's dynamic scaler of ZeRO, since 0.6.5, raises an error where it cannot lower
+    its scale any more. Source: `DynamicLossScaler.update_scale` of
+    deepspeed/runtime/fp16/loss_scaler.py, with `min_loss_scale` at its default, 1."""
     left = scale_left(facts.run, engine)
-    if left is None or not 1 <= left <= _LOW:
+    if left is None or not 1 <= left <= _LOW or predates(facts, "0.6.5"):
         return ""
     return (
         f" The last of them left a loss scale of {left:.3g}: DeepSpeed ends a job whose gradients "

@@ -23,11 +23,10 @@ from dsprof.findings.unknown.percentages import (
 )
 from dsprof.findings.unknown.unread import read_them, said_of_unread
 from dsprof.findings.unknown.whole_training import mean_step
-from dsprof.findings.versions import is_known
+from dsprof.findings.versions import is_known, predates
 from dsprof.run.defects.misfits import micro_batch
 from dsprof.run.steps.bars import steps_meant
 from dsprof.run.table import of_kind
-from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
 
 _OF_ONE: Final = "rank_samples_per_second"
@@ -204,9 +203,8 @@ def _why_none(facts: Facts) -> str:
 
 
 def _why_none_of_version(facts: Facts) -> str:
-    known = is_known(facts, lambda _, last: last < (0, 15, 2))
-    if known or is_older(facts.run.told, "0.15.2"):
-        which = "this version" if known else "that time"
+    if predates(facts, "0.15.2"):
+        which = "this version" if facts.run.meta.get("version_range") else "that time"
         return f"DeepSpeed of {which} prints every tenth step unless steps_per_print is set"
     if not is_known(facts, lambda first, _: first >= (0, 15, 2)):
         which = (

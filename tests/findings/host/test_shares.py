@@ -203,3 +203,16 @@ def test_a_proof_tells_the_last_number_beside_the_mean(last: float, told: str) -
     ]
     found = alone(run_of(rows, world_size=1), "data-bound")
     assert found.evidence[0].text.split("per step")[1] == told
+
+
+def test_an_optimizer_on_a_disk_is_advised_to_the_hosts_memory_first() -> None:
+    slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
+    run = run_of(steps(3, slow), world_size=2, zero_stage=3, offload_optimizer="nvme")
+    found = one(run, "offload-bound")
+    assert "optimizer work offloaded to NVMe" in found.title
+    offload = "zero_optimization.offload_optimizer"
+    assert [(one.setting, one.to) for one in found.advice] == [
+        (f"{offload}.device", "cpu, or none"),
+        (f"{offload}.pipeline_read", "true"),
+        (f"{offload}.pipeline_write", "true"),
+    ]

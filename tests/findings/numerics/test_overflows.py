@@ -354,8 +354,11 @@ def test_a_scale_that_is_nearly_at_its_floor_is_told_to_end_the_job(
     left: int, is_low: bool
 ) -> None:
     down = [f"Attempted loss scale: {left << p}, reducing to {left << p - 1}" for p in (4, 3, 2, 1)]
-    found = alone(run_of([metric("overflow", None, 1.0, text=text) for text in down]), _STREAK)
-    assert (f"left a loss scale of {left}: DeepSpeed ends a job" in found.summary) == is_low
+    told = [metric("overflow", None, 1.0, text=text) for text in down]
+    for version, ends in (("0.6.4", False), ("0.6.5", True)):
+        found = alone(run_of(told, deepspeed_version=version), _STREAK)
+        said = f"left a loss scale of {left}: DeepSpeed ends a job" in found.summary
+        assert said == (is_low and ends)
 
 
 def test_a_scale_put_at_its_floor_in_front_of_all_overflow_lines_is_a_skip_more() -> None:
@@ -595,7 +598,8 @@ def test_one_overflow_at_a_scale_far_below_1_tells_that_no_scale_helps() -> None
     )
     assert "more were skipped than are shown" in found.summary
     assert "cannot go lower" not in found.summary
-    assert [advice.setting for advice in found.advice] == ["model and data", "bf16.enabled"]
+    newer = found.advice[1]
+    assert (newer.setting, newer.to) == ("DeepSpeed", "0.6.0 or later, with bf16.enabled: true")
 
 
 @pytest.mark.parametrize(
