@@ -1,6 +1,7 @@
 """When each version of DeepSpeed was released: a log with dates cannot be of a later one.
 
-The dates are those of PyPI's files, in UTC (https://pypi.org/pypi/deepspeed/json).
+The dates are those of PyPI's files, in UTC (https://pypi.org/pypi/deepspeed/json), and that of the
+first release the day of its announcement.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ Version = tuple[int, int, int]
 LAST: Final[Version] = (999, 0, 0)
 
 _RELEASES: Final = """
+    0.1.0 2020-02-10
     0.3.1 2020-11-12  0.3.2 2020-11-14  0.3.3 2020-11-19  0.3.4 2020-11-19  0.3.5 2020-11-25
     0.3.6 2020-11-25  0.3.7 2020-11-25  0.3.8 2020-12-09  0.3.9 2020-12-23  0.3.10 2021-01-08
     0.3.11 2021-02-02  0.3.12 2021-03-12  0.3.13 2021-03-16  0.3.14 2021-04-08  0.3.15 2021-04-19

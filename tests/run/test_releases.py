@@ -26,6 +26,7 @@ def test_a_later_version_was_released_later() -> None:
     ("day", "version"),
     [
         ("2020-01-01", LAST),  # before the first of them: a clock that is not set, or another one's
+        ("2020-09-01", (0, 3, 1)),
         ("2021-05-27", (0, 4, 0)),  # released on 2021-06-08, and printed on this day
         ("2024-09-04", (0, 15, 1)),
         ("2024-09-05", (0, 15, 2)),
