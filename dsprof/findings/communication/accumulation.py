@@ -6,8 +6,9 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.analysis.collectives import SMALL, during_steps
+from dsprof.analysis.collectives import during_steps
 from dsprof.findings.facts import Facts, once
+from dsprof.findings.finding import Advice
 from dsprof.run.table import numbers, where
 
 _VISIT: Final = ["segment", "engine", "step", "rank"]
@@ -23,22 +24,53 @@ def reductions_of_a_step(facts: Facts) -> int:
     return _of_ddp(facts) if facts.is_torch_alone else _of_an_engine(facts)
 
 
+def too_often(facts: Facts) -> str:
+    """That gradients are reduced more often than an update needs, for a title; else ""."""
+    times = reductions_of_a_step(facts)
+    return f"gradients are reduced {times:,} times for one update" if times else ""
+
+
+def said_of_each_time(facts: Facts) -> str:
+    """The same in sentences."""
+    times = reductions_of_a_step(facts)
+    if not times:
+        return ""
+    return (
+        f"Gradients are reduced in each of {times:,} backwards of a step. Once is enough, unless "
+        "the script uses them before the update."
+    )
+
+
+def once_an_update(facts: Facts) -> tuple[Advice, ...]:
+    """To reduce them once an update, where they are reduced more often."""
+    times = reductions_of_a_step(facts)
+    if not times:
+        return ()
+    if facts.is_torch_alone:
+        why = "what they accumulate is then reduced once, with the last one"
+        return (Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", why),)
+    why = "or no_sync() around all but the last: each call reduces all gradients"
+    return (Advice("engine.backward() of a step", str(times), "1, of the sum of losses", why),)
+
+
 def _of_ddp(facts: Facts) -> int:
-    """Of DDP each reduction is recorded as calls of equal size, as many as it has buckets. If calls
-    differ in size, they are of other things, too.
+    """Of DDP each reduction is recorded as a call for each bucket, of the same sizes in each
+    backward. If there are more calls, they are of other things, too.
     """
     buckets = facts.run.config.get("gradient_buckets")
     calls = during_steps(facts.run.comm, facts.steps)
-    calls = where(calls, calls["op"].eq("all_reduce").to_numpy(bool) & (calls["bytes"] >= SMALL))
-    if not buckets or calls.empty or calls["bytes"].min() < calls["bytes"].max():
-        return 0
+    inside = calls["phase"].astype("str").str.startswith("backward").to_numpy(bool, na_value=False)
+    calls = where(calls, inside & calls["op"].eq("all_reduce").to_numpy(bool))
     phases = facts.run.phases
     updates = phases["count"][phases["name"].eq("step").fillna(value=False)]
-    if (updates > 1).any():  # an update that calls for gradients itself needs each of them
+    # An update that calls for gradients itself needs each of them.
+    if not buckets or calls.empty or (updates > 1).any():
         return 0
+    of_size = _beside_backwards(facts, calls, [*_VISIT, "bytes"])
+    alike = of_size["backwards"].gt(1) & (of_size["often"] % of_size["backwards"] == 0)
     both = _beside_backwards(facts, calls, _VISIT)
-    each = both["backwards"].gt(1) & both["often"].eq(both["backwards"] * int(buckets))
-    return int(both["backwards"].median()) if len(both) and each.all() else 0
+    each = both["often"].eq(both["backwards"] * int(buckets))
+    return int(both["backwards"].median()) if len(both) and alike.all() and each.all() else 0
 
 
 def _of_an_engine(facts: Facts) -> int:

@@ -15,7 +15,12 @@ from dsprof.analysis.collectives import LARGE, trusted
 from dsprof.analysis.cost import least_seconds, zero_traffic
 from dsprof.analysis.layout import Layout
 from dsprof.findings.advice import WHO_IS_LATE, change, nccl_debug, record
-from dsprof.findings.communication.accumulation import reductions_of_a_step
+from dsprof.findings.communication.accumulation import (
+    once_an_update,
+    reductions_of_a_step,
+    said_of_each_time,
+    too_often,
+)
 from dsprof.findings.communication.calls import beside_phases
 from dsprof.findings.communication.traffic import (
     SLOW_NETWORK,
@@ -204,17 +209,10 @@ def _each_time(facts: Facts, seconds: float) -> Cause | None:
     if not facts.is_torch_alone:  # its update communicates, too
         reducing = reducing[reducing.index.str.endswith("_in_reduce")]
     saved = (1 - 1 / times) * min(seconds, float(reducing.sum()))
-    once = "what they accumulate is then reduced once, with the last one"
-    sums = "or no_sync() around all but the last: each call reduces all gradients"
     return Cause(
-        f"Gradients are reduced in each of {times:,} backwards of a step. Once is enough, unless "
-        "the script uses them before the update.",
-        title=f": gradients are reduced {times:,} times for one update",
-        advice=(
-            Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", once)
-            if facts.is_torch_alone
-            else Advice("engine.backward() of a step", str(times), "1, of the sum of losses", sums),
-        ),
+        said_of_each_time(facts),
+        title=f": {too_often(facts)}",
+        advice=once_an_update(facts),
         gain=(GAIN_LOW * saved, min(AROUND_CALLS * saved, facts.average or saved)),
     )
 

@@ -18,6 +18,12 @@ from dsprof.analysis.collectives import (
 )
 from dsprof.events import Severity
 from dsprof.findings.beside.evaluations import meeting_in_evaluations, of_training
+from dsprof.findings.communication.accumulation import (
+    once_an_update,
+    reductions_of_a_step,
+    said_of_each_time,
+    too_often,
+)
 from dsprof.findings.communication.calls import (
     altogether,
     beyond,
@@ -79,17 +85,20 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         return []
     worst = str(table["small_seconds"].idxmax())
     grows = _of_activations(facts, worst)
+    often = once_an_update(facts) if _most_are(facts, worst, "backward") else ()
     buckets = () if grows else _bucket_advice(facts, worst)
-    advice = grows or buckets
+    advice = (*often, *(grows or buckets))
     beside = ("other",) if _are_of_the_script(facts, worst) else ()
     fewer = seconds * _governed(facts, table, worst)
+    if often and not buckets:
+        fewer *= 1 - 1 / reductions_of_a_step(facts)
     return [
         Finding(
             rule="small-messages",
             severity=_small_severity(facts, share),
             title=f"{format_share(small / (total + waited))} of communication time goes into "
             f"messages under {format_bytes(SMALL)}: "
-            f"latency{'' if facts.exposure_is_known else ' or waiting'}, not bandwidth",
+            + (too_often(facts) if often else _latency(facts)),
             summary=_small_words(
                 calls,
                 seconds,
@@ -99,17 +108,22 @@ def small_messages(facts: Facts) -> list[Finding] | str:
                 waited=min(waited, float(table["small_seconds"].sum())) * factor,
                 summed=bool(comm["total"].any()),
                 sure=facts.exposure_is_known,
+                times=said_of_each_time(facts) if often else "",
             ),
             share=share,
             seconds_per_step=seconds,
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
-            gain=_fewer(facts, fewer, *beside) if buckets else None,
-            gain_why=beyond(facts, fewer, *beside) if buckets else "",
+            gain=_fewer(facts, fewer, *beside) if buckets or often else None,
+            gain_why=beyond(facts, fewer, *beside) if buckets or often else "",
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
+
+
+def _latency(facts: Facts) -> str:
+    return f"latency{'' if facts.exposure_is_known else ' or waiting'}, not bandwidth"
 
 
 def small_seconds(facts: Facts) -> float:
@@ -161,6 +175,7 @@ def _small_words(
     waited: float,
     summed: bool,
     sure: bool,
+    times: str,
 ) -> str:
     many, most = format_count(round(calls)), "at most " if summed else ""
     of_them = f", {format_count(round(barriers))} of them barriers," if barriers >= 1 else ""
@@ -174,6 +189,7 @@ def _small_words(
         else "",
         "Their table also counts calls during set-up." if summed else "",
         "Small messages cost start-up latency, whatever the link's speed.",
+        times,
         "" if sure else "How long the ranks wait for each other in them, this log does not say.",
         "" if buckets else "No bucket size causes them: the messages themselves are small.",
         "" if sure else f"Medium confidence: {serial}.",
@@ -244,7 +260,8 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
         return ()
     if _of_modules(operation):
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
-    if operation == "all_reduce" and _most_are(facts, operation, "backward"):
+    several = facts.run.config.get("gradient_buckets") != 1
+    if operation == "all_reduce" and several and _most_are(facts, operation, "backward"):
         why = "fewer and larger messages, where DDP sends them"
         return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", "larger", why),)
     return ()

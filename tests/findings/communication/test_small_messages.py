@@ -180,6 +180,54 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
     assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
 
 
+@pytest.mark.parametrize(
+    ("times", "buckets", "advised", "part"),
+    [
+        (20, 1, ["DistributedDataParallel.no_sync()"], 0.95),
+        (
+            4,
+            5,
+            [
+                "DistributedDataParallel.no_sync()",
+                "DistributedDataParallel(bucket_cap_mb=...)",
+            ],
+            1.0,
+        ),
+        (1, 20, ["DistributedDataParallel(bucket_cap_mb=...)"], 1.0),
+    ],
+)
+def test_small_gradients_that_are_reduced_in_each_backward_are_to_be_reduced_once(
+    times: int, buckets: int, advised: list[str], part: float, tmp_path: Path
+) -> None:
+    """20 calls of 3 ms a step, the buckets of one reduction of different sizes."""
+    told = {"data_parallel_size": 2, "gradient_buckets": buckets}
+    writer = Writer.create(tmp_path, header(config=told))
+    backward = writer.name("backward", 0, "compute")
+    reduce = writer.name("all_reduce", backward)
+    for step in range(1, 31):
+        at = step * 100 * MS
+        for place in range(times):
+            begin = at + place * 80 * MS // times
+            writer.span(backward, begin, begin + 80 * MS // times, step)
+            for bucket in range(buckets):
+                issued = begin + bucket * 3 * MS
+                size = 4096 * (bucket + 1)
+                writer.collective(reduce, 0, issued, issued, 3 * MS, step, size=size)
+        writer.step(step, at, at + 100 * MS, CLASSES)
+    writer.close()
+    found = one(load(tmp_path), "small-messages")
+    assert [advice.setting for advice in found.advice] == advised
+    assert (f"in each of {times} backwards of a step" in found.summary) == (times > 1)
+    assert found.title.endswith(
+        f": gradients are reduced {times} times for one update"
+        if times > 1
+        else ": latency, not bandwidth"
+    )
+    assert found.seconds_per_step is not None
+    assert found.gain is not None
+    assert found.gain[0] == pytest.approx(part * found.seconds_per_step)
+
+
 def test_of_a_scripts_own_calls_fewer_save_nothing_of_those_that_reduce_gradients() -> None:
     timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.6}
     each_step = [("all_reduce", 15), ("backward/all_reduce", 5)]
