@@ -219,10 +219,16 @@ def _of_one_engine(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
 
 def _micro_losses(run: Run) -> pd.Series[float]:
     """Losses of no step, which scripts print of micro-batches: those of the rank that is first to
-    tell one."""
+    tell one. Of lines of one micro-batch that follow each other, as several ranks print them
+    without a name, the first one's."""
     told = of_kind(run.told, Kind.METRIC, "loss")
     ranks = told["rank"].fillna(-1)
-    return told.loc[ranks == ranks.head(1).sum(), "value"]
+    told = told[ranks == ranks.head(1).sum()]
+    numbers = of_kind(run.told, Kind.METRIC, "micro_step")
+    numbers = numbers.drop_duplicates(["source", "record"]).set_index(["source", "record"])["value"]
+    number = numbers.reindex(pd.MultiIndex.from_frame(told[["source", "record"]])).to_numpy()
+    again = number == pd.Series(number).shift().to_numpy()
+    return told.loc[~again, "value"]
 
 
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:

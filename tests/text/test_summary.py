@@ -64,6 +64,16 @@ def test_losses_of_micro_batches_are_told_where_no_line_numbers_a_step(tmp_path:
     assert re.search(r"Loss +7\.750 → 7\.250 *\n", shown(load(log)))
 
 
+def test_losses_that_several_ranks_print_of_one_micro_batch_are_no_course(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    line = "Training Epoch: 1/3, step {}/79 completed (loss: {}):   1%|#     | 1/79 [00:09<12:00]\n"
+    told = [(0, 1.5), (0, 1.25), (0, 1.75), (1, 1.0), (1, 1.125)]
+    log.write_text("".join(line.format(*one) for one in told))
+    assert re.search(r"Loss +1\.500 → 1\.000 *\n", shown(load(log)))
+    log.write_text(line.format(0, 1.5) + line.format(0, 1.25))
+    assert re.search(r"Loss +1\.500 *\n", shown(load(log)))
+
+
 def test_times_of_a_recording_are_recorded_not_logged(tmp_path: Path) -> None:
     record(tmp_path, last=30)
     text = shown(load(tmp_path))
