@@ -198,7 +198,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             + (
                 f"{_no_scale(floor)} Medium confidence: the source does not say whether it goes on."
                 if floor is not None
-                else f"{_near_floor(facts)}{_FEW_ARE_NORMAL}"
+                else _of_tries(facts, None) or f"{_near_floor(facts)}{_FEW_ARE_NORMAL}"
             ),
             evidence=tuple(
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
@@ -206,7 +206,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             ),
             advice=_broken(facts, floor)
             if floor is not None
-            else _scale_advice(facts, _could_be_start(lines, total), total),
+            else _scale_advice(facts, _could_be_start(facts, lines, total), total),
             confidence="medium",
         )
     ]
@@ -277,9 +277,11 @@ def _broken(facts: Facts, floor: float | None) -> tuple[Advice, ...]:
     )
 
 
-def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:
-    """False where a numbered one of the skips comes later than skips of the start can."""
-    return False if lines["step"].gt(total).any() else None
+def _could_be_start(facts: Facts, lines: pd.DataFrame, total: int) -> bool | None:
+    """False where a numbered one of the skips comes later than skips of the start can, or all are
+    of scales that had grown."""
+    later = lines["step"].gt(total).any() or only_tries(facts.run)
+    return False if later else None
 
 
 def _scale_advice(

@@ -319,6 +319,18 @@ def test_skips_of_a_scale_that_had_just_grown_are_put_down_to_its_growing(
     assert "learning rate, warm-up" not in advised
 
 
+def test_skips_of_a_log_without_steps_are_tries_too_where_the_scale_had_grown() -> None:
+    tried = [
+        "Attempted loss scale: 8192, but hysteresis is 2. Reducing hysteresis to 1",
+        "Attempted loss scale: 8192, reducing to 4096",
+    ]
+    told = [metric("overflow", None, 1.0, text=text) for text in tried * 3]
+    found = alone(run_of(told), _STREAK)
+    assert "only scales that had just grown overflowed" in found.summary
+    assert "at the start" not in found.summary
+    assert [advice.setting for advice in found.advice] == ["bf16.enabled"]
+
+
 def test_skips_of_a_scale_that_had_held_are_put_down_to_gradients() -> None:
     fell = "Attempted loss scale: 32768, reducing to 16384"
     found = alone(run_of(growing(fell), ds_config='{"fp16": {"loss_scale_window": 20}}'), _STREAK)
