@@ -278,10 +278,10 @@ def _broken(facts: Facts, floor: float | None) -> tuple[Advice, ...]:
 
 
 def _could_be_start(facts: Facts, lines: pd.DataFrame, total: int) -> bool | None:
-    """False where a numbered one of the skips comes later than skips of the start can, or all are
-    of scales that had grown."""
-    later = lines["step"].gt(total).any() or only_tries(facts.run)
-    return False if later else None
+    """False where a numbered one of the skips comes later than skips of the start can, or all but
+    the first are of scales that had grown."""
+    grown = only_tries(facts.run) and halvings_at_start(facts.run)[0] <= 1
+    return False if grown or lines["step"].gt(total).any() else None
 
 
 def _scale_advice(

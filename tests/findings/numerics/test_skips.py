@@ -63,10 +63,14 @@ def test_skips_at_the_least_scale_are_each_one() -> None:
 
 
 def test_only_skips_before_the_scale_grows_could_be_spared_by_a_lower_one_at_the_start() -> None:
-    run = run_of_text(*_two_lines_a_skip(1, 11, 21, 31))
-    assert halvings_at_start(run) == (1, 7)
+    tries = _two_lines_a_skip(11, 21, 31, 41)
+    assert halvings_at_start(run_of_text(*tries)) == (1, 7)
+    down = [f"{2**power}, reducing to {2 ** (power - 1)}" for power in (18, 17, 16)]
+    start = [_SCALER.format(n, _SKIPS + text) for n, text in enumerate(down, start=1)]
+    run = run_of_text(*start, *tries)
+    assert halvings_at_start(run) == (4, 7)
     power = next(a for a in alone(run, "overflow-streak").advice if "power" in a.setting)
-    assert power.to == "lower by up to 1"
+    assert power.to == "lower by up to 4"
 
 
 def test_a_scale_so_large_that_it_is_printed_with_an_exponent_was_halved_too() -> None:
