@@ -155,6 +155,8 @@ METRICS: Final = {
     "eval_runtime": "one evaluation (column seconds)",
     "reward": "reward of reinforcement learning, a mean as the source prints it",
     "checkpoint_begin": "a save begins here (column text: the checkpoint's name or path)",
+    "weights": "files or tensors that a model's weights are read from",
+    "weights_read": "how many of them a process has read",
     "bar_position": "turns that a progress bar counts",
     "bar_total": "how many it means to count",
     "bar_elapsed": "for how long it has counted (column seconds)",

@@ -206,7 +206,8 @@ def offload_less(facts: Facts) -> tuple[Advice, ...]:
     """Less in the host's memory, where an optimizer may lie there."""
     key = "zero_optimization.offload_optimizer"
     device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
-    if (device is None and not facts.may_be_offloaded) or device in ("none", "nvme"):
+    unknown = device is None and not (facts.may_be_offloaded and facts.shows_deepspeed)
+    if unknown or device in ("none", "nvme"):
         return ()
     why = "frees host memory" + ("" if device else ", if the optimizer's states lie there")
     return (Advice(f"{key}.device", str(device or ""), "none or nvme", why),)

@@ -34,6 +34,7 @@ from dsprof.findings.failures.error_codes import code_meant
 from dsprof.findings.failures.exceptions import OTHER_LOGS
 from dsprof.findings.failures.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
+from dsprof.findings.failures.loading import said_of_loading
 from dsprof.findings.failures.not_found import (
     against_missing,
     missing_of,
@@ -101,6 +102,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + said_if_over(facts, row)
             + _said_of_checkpoint(facts, row)
             + _of_signal(row, signal)
+            + (said_of_loading(facts) if signal == "SIGKILL" else "")
             + f" It came there from {came_from}." * bool(came_from)
             + _UNSEEN * (row["kind"] == "gone")
             + said_of_dead(facts, row)

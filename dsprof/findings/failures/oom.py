@@ -13,9 +13,7 @@ from dsprof.events import Severity
 from dsprof.findings.advice import (
     FRAGMENTS,
     change,
-    fewer_workers,
     higher_stage,
-    offload_less,
     smaller_micro_batch,
 )
 from dsprof.findings.facts import Facts
@@ -39,6 +37,7 @@ from dsprof.findings.failures.full_gpu import (
 )
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
+from dsprof.findings.failures.loading import less_in_memory, said_of_loading
 from dsprof.findings.failures.raised import said_of_place
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run import from_events
@@ -166,6 +165,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_if_over(facts, row)
+            + (said_of_loading(facts) if host else "")
             + said_of_place(facts.run, row)
             + said_of_named(who),
             ranks=ranks_of(row),
@@ -267,8 +267,7 @@ def _host_memory(facts: Facts) -> tuple[Advice, ...]:
         Advice(
             "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
         ),
-        *fewer_workers(facts),
-        *offload_less(facts),
+        *less_in_memory(facts),
     )
 
 
