@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 Version = tuple[int, int, int]
@@ -53,7 +54,7 @@ def parse(text: str) -> Version:
 
 
 _VERSIONS: Final = tuple(map(parse, _RELEASES.split()[::2]))
-_DATES: Final = pd.DatetimeIndex(_RELEASES.split()[1::2])
+_DATES: Final = np.array(_RELEASES.split()[1::2], "datetime64[D]")
 
 
 def newest(events: pd.DataFrame) -> Version:
@@ -63,5 +64,5 @@ def newest(events: pd.DataFrame) -> Version:
     last = events["at"].max()  # of a recording in UTC
     if pd.isna(last):
         return LAST
-    released = int(_DATES.searchsorted(last.tz_localize(None), side="right"))
+    released = int(_DATES.searchsorted(last.to_datetime64().astype(_DATES.dtype), side="right"))
     return (*_VERSIONS, LAST)[released] if released else LAST

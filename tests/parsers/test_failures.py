@@ -63,6 +63,7 @@ def test_a_traceback_that_the_source_breaks_off_is_told_with_its_last_frame() ->
     assert causes(head, *frames) == causes(*frames) == told
     assert causes(head, *frames, "ValueError: no") == [("exception", "ValueError: no")]
     assert causes(head, *frames, "a line of something else") == []
+    assert causes(head, *frames, "[rank3]: Traceback (most recent call last):") == told
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_a_later_version_was_released_later() -> None:
         ("2021-05-27", (0, 4, 0)),  # released on 2021-06-08, and printed on this day
         ("2024-09-04", (0, 15, 1)),
         ("2024-09-05", (0, 15, 2)),
+        ("2024-09-05 10:11:12.345678", (0, 15, 2)),
         ("2099-01-01", LAST),
     ],
 )

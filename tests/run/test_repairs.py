@@ -14,7 +14,7 @@ from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 LOGGED = {"kind": "comm", "rank": 0, "count": 1, "bytes": 1024.0, "pattern": "deepspeed_comms.op"}
 SUMMARY = LOGGED | {"pattern": "deepspeed_comms.summary"}
-START = pd.Timestamp("2024-01-01")
+START = pd.Timestamp("2026-11-01")
 
 
 def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:

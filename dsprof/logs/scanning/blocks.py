@@ -15,6 +15,8 @@ from dsprof.logs.scanning.torn import whole_groups
 
 #: DeepSpeed's encoder writes infinite numbers so: steps_per_print under accelerate and the Trainer.
 _INFINITE: Final = re.compile(rb"(?m)(: -?)inf(?=,?\s*$)")
+#: As PyTorch prints the errors of ranks: of a block whose lines are not so, none of its own.
+_OF_ANOTHER: Final = re.compile(rb"\[rank\d{1,6}\]:")
 _LONGEST_JSON: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 14
 _MOST_OPEN: Final = 32
@@ -45,7 +47,7 @@ class OpenBlock:
     missed: int = 0
     done: bool = False
     reached: tuple[int, int] | None = None  # place and number of its last line so far
-    beyond: bool = False  # lines that are not its own stand behind that
+    beyond: bool = False  # lines that may be its own, and are of no shape of it, stand behind that
     kept: dict[str, bytes | None] = field(default_factory=dict)
     _json: list[bytes] | None = None
     _length: int = 0
@@ -186,7 +188,7 @@ class Blocks:
                 if block.missed <= missed:
                     taken.add(low)  # understood, whether or not it says anything
                     block.reached, block.beyond = (offset + low, number), False
-                elif not piece[low:high].isspace():
+                elif not piece[low:high].isspace() and not _OF_ANOTHER.match(piece, low):
                     block.beyond |= low < high
                 if found is not None:
                     _add(block, offset + low, number, found)

@@ -359,6 +359,7 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     cut = text.str.startswith(BREAKS_OFF)
     followed |= cut & rank.isna() & _in_front(waited | (told & (kind == "rendezvous")), failure)
     followed |= cut & _in_front(told & kind.isin(_LOST_LINK), failure)
+    followed |= cut & _in_front(kind == "build-failed", failure, rank.fillna(-1))
     followed |= silent & aborted & hung
     followed |= text.str.startswith(_OF_HYDRA) & told.groupby(failure).transform("any")
     ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)

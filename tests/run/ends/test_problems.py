@@ -74,6 +74,13 @@ def test_a_traceback_that_breaks_off_behind_a_broken_connection_is_no_cause_of_i
     assert causes(problem("exception", cut, rank=2), link) == [0]
 
 
+def test_a_traceback_that_breaks_off_behind_a_failed_build_of_its_rank_is_no_cause_of_it() -> None:
+    cut = 'its traceback breaks off at File "train.py", line 9, in main'
+    build = problem("build-failed", "ninja returned non-zero exit status 1", rank=1)
+    assert causes(build, problem("exception", cut, rank=1)) == [0]
+    assert causes(build, problem("exception", cut, rank=2)) == [1]
+
+
 def test_who_only_tells_of_anothers_timeout_may_have_been_late_by_its_own_fault() -> None:
     dump = "Received a dump signal due to a collective timeout from  rank 13"
     waited = problem("watchdog", dump, rank=0)
