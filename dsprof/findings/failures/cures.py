@@ -296,11 +296,20 @@ _BY_KIND_AND_TEXT: Final = {
         "links up, on both ends",
         "packets were lost, or the peer had ended already",
     ),
-    ("network-error", "No route to host"): Advice(
+    ("network-error", "No route to"): Advice(
         "NCCL_SOCKET_IFNAME",
         "",
-        "an interface by which all hosts reach each other",
-        "NCCL chose an address that others cannot reach",
+        "an interface by which all hosts reach each other, with no firewall between them",
+        "NCCL chose an address that cannot be reached from here",
+    ),
+    (
+        "network-error",
+        r"(?:Call to (?:recv|send)\w{0,5} (?:from|to)|socket progress error)",
+    ): Advice(
+        "log of that peer, or of its host",
+        "",
+        "see whether its process, or its network, went first",
+        "the connection had been made, so its address is one that can be reached",
     ),
     ("network-error", r"ibv_(?:create|reg|alloc)_\w{1,20}"): Advice(
         "ulimit -l",

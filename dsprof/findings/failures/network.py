@@ -30,18 +30,21 @@ _OF_HCCL: Final = "HCCL reports a broken link"
 _OF_ADAPTER: Final = "An InfiniBand or RoCE adapter reports a transfer that failed"
 _NOT_REACHED: Final = "NCCL could not connect to a peer"
 _NOT_YET_REACHED: Final = "NCCL tries in vain to connect to a peer"
+_BROKE: Final = "NCCL lost the connection to a peer"
 _REFUSED: Final = "NCCL was refused a resource of an InfiniBand or RoCE adapter"
 _NO_DATA: Final = "a connection was not made, or data did not arrive"
 _WHAT_IT_MEANS: Final = {
     _NOT_REACHED: "a connection was not made",
     _NOT_YET_REACHED: "a connection is not made yet; the other process may not run, or its "
     "address not be reachable from here",
+    _BROKE: "a connection that had been made broke, or nothing came through it for long",
     _REFUSED: "a connection through it was not made",
 }
 #: In NCCL's words of these.
 _CONNECTING: Final = r"\b[Cc]onnect to |socket(?:Start|Poll)Connect: "
 _TRYING: Final = r"retrying \((\d{1,4})/(?!\1\))"
 _MAKING: Final = r"^Call to ibv_(?:create|reg|alloc)_"
+_RECEIVING: Final = r"Call to (?:recv|send)\w{0,5} (?:from|to) "
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
@@ -153,7 +156,12 @@ def _said_by(text: str) -> tuple[str, str]:
         return _OF_ADAPTER, "its driver's library"
     if text.startswith("EI"):
         return _OF_HCCL, "HCCL"
-    kinds = ((_TRYING, _NOT_YET_REACHED), (_CONNECTING, _NOT_REACHED), (_MAKING, _REFUSED))
+    kinds = (
+        (_TRYING, _NOT_YET_REACHED),
+        (_CONNECTING, _NOT_REACHED),
+        (_RECEIVING, _BROKE),
+        (_MAKING, _REFUSED),
+    )
     return next((title for says, title in kinds if re.search(says, text)), _BROKEN_LINK), "NCCL"
 
 

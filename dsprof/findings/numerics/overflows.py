@@ -218,6 +218,9 @@ _FEW_ARE_NORMAL: Final = (
 
 
 def _even(floor: float | None) -> str:
+    """A scale below 1 is printed as 0 where it is printed as a whole number."""
+    if floor == 0:
+        return " even at a loss scale below 1"
     return "" if floor is None else f" even at loss scale {floor:.3g}"
 
 

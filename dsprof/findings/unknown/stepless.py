@@ -268,10 +268,8 @@ def _print_steps(facts: Facts) -> tuple[Advice, ...]:
     if _is_trainer(facts):
         return (Advice("logging_steps", "", str(_EVERY), "the Trainer's own: prints steps"),)
     if _draws_bars(facts):
-        return (
-            Advice("logging_steps", "", str(_EVERY), "prints steps if the Trainer draws the bar"),
-            *_print_engine_steps(facts),
-        )
+        to = f"{_EVERY}, if Hugging Face's Trainer draws the bar"
+        return (Advice("logging_steps", "", to, "prints steps"), *_print_engine_steps(facts))
     return _print_engine_steps(facts)
 
 

@@ -480,6 +480,12 @@ SAID = [
     ("cancelled", "Runner interrupted due to worker preemption", "checkpoints"),
     ("cancelled", "Task's current input hit its timeout of 60s", "time limit of the job"),
     ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
+    ("network-error", "Net : Connect to 10.0.0.7<1> failed : No route to", "NCCL_SOCKET_IFNAME"),
+    (
+        "network-error",
+        "Net : Call to recv from 10.0.0.7<1> failed : Connection timed out",
+        "log of that peer, or of its host",
+    ),
     (
         "network-error",
         "Connect to 10.0.0.7<1> failed : Connection refused",

@@ -168,6 +168,17 @@ def test_a_peer_that_refuses_again_and_again_is_told_before_the_last_try(
     assert means in found.summary
 
 
+def test_a_connection_that_had_been_made_is_not_said_to_be_of_the_wrong_address(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    lost = "Net : Call to recv from 10.0.0.7<41468> failed : Connection timed out"
+    log.write_text(f"w23:83:2526 [0] misc/socket.cc:503 NCCL WARN {lost}\n")
+    found = alone(load(log), "network-fallback")
+    assert found.title == "NCCL lost the connection to a peer"
+    assert "NCCL_SOCKET_IFNAME" not in [one.setting for one in found.advice]
+
+
 def test_a_resource_that_an_adapter_refuses_is_no_broken_link(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed\n")

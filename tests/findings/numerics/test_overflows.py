@@ -355,6 +355,11 @@ def test_overflows_at_the_floor_of_a_log_without_steps_are_no_matter_of_the_scal
     assert found.advice[0].setting == "model and data"
 
 
+def test_a_scale_that_is_printed_as_0_is_below_1() -> None:
+    found = alone(run_of([overflow_at("0"), overflow_at("0")]), _STREAK)
+    assert found.title.endswith("gradients overflowed even at a loss scale below 1")
+
+
 def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
     at_floor = alone(run_of([overflow_at("1.0")]), _STREAK)
     assert at_floor.title.startswith("1 step was skipped")
