@@ -64,7 +64,8 @@ _REFUSED: Final = re.compile(
 )  #: an allocation that failed inside the process: the kernel ended nobody
 _BY_RAY: Final = re.compile(
     r"^ray\.exceptions\.|^Worker exit type: NODE_OUT|due to memory pressure \(OOM\)"
-    r"|exceeds the memory usage threshold|^Refer to the documentation on how to address the out of memory issue"
+    r"|exceeds the memory usage threshold"
+    r"|^Refer to the documentation on how to address the out of memory issue"
 )
 _MOVES: Final = "_configure_distributed_model"  #: DeepSpeed's function that moves the model
 #: What the traceback of a failure may pass through, and what that tells.
