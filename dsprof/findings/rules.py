@@ -26,7 +26,13 @@ from dsprof.findings.same_cause import told_once
 from dsprof.findings.seen.unseen import doubted
 from dsprof.findings.unknown import unaccounted
 from dsprof.findings.unknown.unnumbered import unnumbered
-from dsprof.findings.without_deepspeed import for_megatron, for_nemo, for_others, for_trainer
+from dsprof.findings.without_deepspeed import (
+    for_megatron,
+    for_nemo,
+    for_others,
+    for_trainer,
+    for_unknown,
+)
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -165,7 +171,7 @@ def _by_own_names(found: Finding, facts: Facts) -> Finding:
         return for_trainer(found, alone=facts.is_torch_alone)
     if facts.is_torch_alone:
         return for_nemo(found) if facts.is_nemo else for_others(found)
-    return found
+    return found if facts.shows_deepspeed else for_unknown(found)
 
 
 def _told_once(found: list[Finding], facts: Facts) -> list[Finding]:

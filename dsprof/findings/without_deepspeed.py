@@ -181,6 +181,13 @@ def for_others(found: Finding) -> Finding:
     return _by(_IN_WORDS, found)
 
 
+def for_unknown(found: Finding) -> Finding:
+    """The same finding with words for keys that only DeepSpeed has, of a job of which nothing shows
+    what trains it; what others call likewise keeps its name."""
+    words = {key: option for key, option in _IN_WORDS.items() if "." in key}
+    return replace(found, advice=tuple(_named(one, words) for one in found.advice))
+
+
 def _by(options: Mapping[str, Option], found: Finding) -> Finding:
     advice = tuple(filter(None, (_own(one, options) for one in found.advice)))
     return replace(found, advice=advice, gain=found.gain if advice else None)

@@ -15,13 +15,13 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.numerics.counted_skips import MOST_AT_START, Skips, counted_skips
 from dsprof.findings.numerics.skips import (
-    ATTEMPTED,
     cut_off,
     halvings_at_start,
     of_how_many,
     only_tries,
     overflows,
     scale_left,
+    scale_tried,
     skips_of,
 )
 from dsprof.findings.numerics.standstill import standstill
@@ -234,9 +234,7 @@ def _no_scale(floor: float | None) -> str:
 
 def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
     """The loss scale of the last overflow that tells it, if 1 or below: nothing was scaled."""
-    lines = overflows(facts.run, engine)
-    scales = lines["text"].astype("string").str.extract(ATTEMPTED)[0].dropna()
-    scale = float(scales.iloc[-1]) if len(scales) else None
+    scale = scale_tried(facts.run, engine)
     return scale if scale is not None and scale <= 1 else None
 
 

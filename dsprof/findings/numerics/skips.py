@@ -23,6 +23,8 @@ _SCALE: Final = r"(\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)"
 ATTEMPTED: Final = rf"Attempted loss scale: {_SCALE}(?:,|$)"
 _LOWERED: Final = re.compile(rf"{ATTEMPTED} reducing to {_SCALE}")
 _HELD: Final = re.compile(rf"{ATTEMPTED} but hysteresis")
+#: As apex says it, which does not tell the scale before.
+_HALVED: Final = re.compile(rf"reducing loss scale to {_SCALE}")
 _ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
 
 
@@ -64,6 +66,14 @@ def scale_left(run: Run, engine: int | None = None) -> float | None:
     return float(left.iloc[0]) if left.notna().any() else None
 
 
+def scale_tried(run: Run, engine: int | None = None) -> float | None:
+    """The loss scale of the last overflow that tells it."""
+    lines = overflows(run, engine)
+    told = lines["text"].astype("string").str.extract(ATTEMPTED)[0].astype("float64")
+    told = told.fillna(_scales(lines)["attempted"]).dropna()
+    return float(told.iloc[-1]) if len(told) else None
+
+
 def _of_one_rank(lines: pd.DataFrame) -> pd.DataFrame:
     """The scales that lines of the rank with most of them attempted and left."""
     if lines.empty:
@@ -79,7 +89,9 @@ def _scales(lines: pd.DataFrame) -> pd.DataFrame:
     texts = lines["text"].astype("string")
     scales = texts.str.extract(_LOWERED).astype("float64").set_axis(["attempted", "left"], axis=1)
     held = texts.str.extract(_HELD)[0].astype("float64")
-    return scales.fillna({"attempted": held, "left": held})
+    halved = texts.str.extract(_HALVED)[0].astype("float64")
+    scales = scales.fillna({"attempted": held, "left": held})
+    return scales.fillna({"attempted": 2 * halved, "left": halved})
 
 
 def _said_again(lines: pd.DataFrame) -> pd.Series[bool]:

@@ -36,6 +36,19 @@ def source_word(facts: Facts) -> str:
     return "recording" if facts.run.is_recording else "log"
 
 
+def _has_none(facts: Facts) -> str:
+    """That no timer is read; of the lines that are understood, where others look like metrics."""
+    if some_unread(facts):
+        return "the lines that are understood have no timers"
+    return f"this {source_word(facts)} has no timers"
+
+
+def _does_not_say(facts: Facts) -> str:
+    if some_unread(facts):
+        return "Nor do the lines that are understood say"
+    return f"Nor does this {source_word(facts)} say"
+
+
 def no_timers(facts: Facts, lacking: str = "") -> Finding:
     """A note that nothing divides a step, and how something would; `lacking`: why, if known."""
     seconds = facts.step_seconds
@@ -47,7 +60,7 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
         else _mean_of_training(facts)
         or _by_rate(facts)
         or _by_turns(facts)
-        or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
+        or f"{_does_not_say(facts)} how long {_of_which(facts)} takes."
     )
     lacking = lacking or _lacking(facts)
     if lacking == _PLACELESS:
@@ -154,7 +167,7 @@ def only_calls(facts: Facts) -> Finding:
     rest = facts.share(facts.seconds_of("other")) or 0.0
     return _one_kind_alone(
         facts,
-        f"{format_share(rest)} of a step is outside the logged calls: this log has no timers",
+        f"{format_share(rest)} of a step is outside the logged calls: {_has_none(facts)}",
         "Communication calls alone are timed; the rest of a step, above all computation, is not "
         "divided",
     )
@@ -307,7 +320,7 @@ def _lacking(facts: Facts) -> str:
     beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
     of_steps = timed[~timed["timers"].isin(beside)]
     if timed.empty:
-        return f"this {source_word(facts)} has no timers"
+        return _has_none(facts)
     if of_steps.empty:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
