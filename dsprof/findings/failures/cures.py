@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from dsprof.findings.failures.barriers import against_barrier
 from dsprof.findings.failures.exceptions import (
     BLOCKING,
     OTHER_LOGS,
@@ -374,6 +375,8 @@ def cures(kind: str, text: str, *, several: bool = False) -> tuple[Advice, ...]:
         for (of, words), advice in _BY_KIND_AND_TEXT.items()
         if of == kind and re.search(rf"\b{words}\b", text)
     ]
+    if kind == "rendezvous" and (told := against_barrier(text)):
+        return told
     if known:
         return tuple(known[:1])
     if kind == "cancelled":

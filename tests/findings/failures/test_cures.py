@@ -481,6 +481,20 @@ SAID = [
     ("cancelled", "Task's current input hit its timeout of 60s", "time limit of the job"),
     ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
     ("network-error", "Net : Connect to 10.0.0.7<1> failed : No route to", "NCCL_SOCKET_IFNAME"),
+    ("rendezvous", "3 of 8 ranks have come to the barrier of c10d's store", "log of each host"),
+    ("rendezvous", "8 of 4 ranks have come to the barrier of c10d's store", "MASTER_PORT"),
+    (
+        "rendezvous",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, "
+        "for key: store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)",
+        "MASTER_PORT",
+    ),
+    (
+        "rendezvous",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 7, "
+        "for key: store_based_barrier_key:32 (world_size=8, worker_count=4, timeout=0:00:30)",
+        "torch.distributed.new_group()",
+    ),
     (
         "network-error",
         "Net : Call to recv from 10.0.0.7<1> failed : Connection timed out",
