@@ -318,6 +318,12 @@ _BY_KIND_AND_TEXT: Final = {
         "unlimited, in the container too",
         "InfiniBand pins the memory that it sends from, and was refused a resource",
     ),
+    ("network-error", r"with (?:error |status=)4\b"): Advice(
+        "NCCL_NET_GDR_LEVEL",
+        "",
+        "LOC, as a test; if that helps, look at nvidia_peermem or dma-buf, and at the IOMMU",
+        "with GPUDirect RDMA the adapter reads and writes memory of GPUs, which it may not reach",
+    ),
     ("network-error", "ibv_modify_qp"): Advice(
         "NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_CROSS_NIC",
         "",

@@ -43,6 +43,7 @@ _NPU_RESULT: Final = re.compile(r"NPU (?:function )?error.{1,120}error code is (
 
 #: InfiniBand's completion status -> what it means (`enum ibv_wc_status` of rdma-core's verbs.h).
 _COMPLETIONS: Final = {
+    "4": "the adapter was not allowed to use memory of its own host that it was given",
     "5": "an earlier error had closed the queue already",
     "10": "the peer refused access to its memory",
     "12": "retries ran out, the peer or the path to it did not answer",

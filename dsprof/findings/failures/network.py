@@ -60,7 +60,8 @@ def _between_nodes(facts: Facts) -> list[Finding] | str:
     rows = where(facts.run.problems, facts.run.problems["kind"].isin(_NETWORK))
     chosen, channels = told(facts, "network"), told(facts, "transport", _SOCKET)
     if rows.empty and chosen.empty and channels.empty:
-        return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
+        other = len(told(facts, "transport")) > 0  # of a channel
+        return [] if other else "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
     broken = rows[rows["kind"] == "network-error"]
     if len(broken):
         ended = first_failure(facts.run)  # whose rule tells of it, where this is what ended the job
@@ -90,7 +91,7 @@ def _between_nodes(facts: Facts) -> list[Finding] | str:
                 *first_line(channels, "a channel via {}"),
             )[:3],
             advice=(
-                *variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
+                *_switched_on(facts, rows),
                 *variable(
                     facts,
                     "NCCL_IB_HCA",
@@ -101,6 +102,13 @@ def _between_nodes(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _switched_on(facts: Facts, rows: pd.DataFrame) -> tuple[Advice, ...]:
+    """Not where NCCL found no device: it looks for none where InfiniBand is switched off."""
+    if rows["text"].astype("str").str.contains(_NO_DEVICE).any():
+        return ()
+    return variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off")
 
 
 def _named_but_missing(named: str, rows: pd.DataFrame, sockets: pd.DataFrame) -> Finding:

@@ -358,6 +358,8 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     followed |= (kind == "exception") & _in_front(waited, failure, rank)
     cut = text.str.startswith(BREAKS_OFF)
     followed |= cut & rank.isna() & _in_front(waited | (told & (kind == "rendezvous")), failure)
+    dated = rows["at"].notna()
+    followed |= cut & dated & _in_front(waited & dated, failure)  # of whom nobody waited for
     followed |= cut & _in_front(told & kind.isin(_LOST_LINK), failure)
     followed |= cut & _in_front(kind == "build-failed", failure, rank.fillna(-1))
     followed |= silent & aborted & hung

@@ -221,3 +221,26 @@ def test_a_broken_link_that_not_nccl_reports_is_not_called_nccls(
     found = alone(run_of([*steps(10, WELL), broken]), "network-fallback")
     assert found.title == title
     assert found.summary.startswith(whose)
+
+
+def test_a_channel_by_infiniband_tells_the_network_too(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "w1:40544:41400 [0] NCCL INFO Channel 01 : 11[71000] -> 0[1f000] [receive] via "
+        "NET/IB/0/GDRDMA\n"
+    )
+    assert quiet(load(log), "network-fallback")
+
+
+def test_infiniband_is_not_advised_to_be_switched_on_where_nccl_looked_for_it(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    used = "w0:71:71 [0] NCCL INFO Using network Socket\n"
+    channel = "w0:71:75 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
+    for looked, advised in (
+        ("", ["NCCL_IB_DISABLE", "NCCL_IB_HCA"]),
+        ("w0:71:71 [0] NCCL INFO NET/IB : No device found.\n", ["NCCL_IB_HCA"]),
+    ):
+        log.write_text(looked + used + channel)
+        assert [one.setting for one in alone(load(log), "network-fallback").advice] == advised

@@ -59,6 +59,8 @@ def test_a_traceback_behind_a_timeout_that_names_neither_rank_nor_error_is_no_ca
     cut = 'its traceback breaks off at File "train.py", line 9, in main'
     assert causes(waited, problem("exception", cut)) == [0]
     assert causes(waited, problem("exception", cut, rank=5)) == [1]
+    waited_first = problem("watchdog", "OpType=ALLGATHER", rank=2, count=1, at=0.0)
+    assert causes(waited_first, problem("exception", cut, rank=5, at=1.0)) == [0]
     assert causes(problem("exception", cut), waited) == [0]
     apart = problem("rendezvous", "The client socket has timed out after 60s")
     assert causes(apart, problem("exception", cut)) == [0]
