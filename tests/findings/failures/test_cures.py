@@ -485,14 +485,18 @@ SAID = [
     ("rendezvous", "8 of 4 ranks have come to the barrier of c10d's store", "MASTER_PORT"),
     (
         "rendezvous",
-        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, "
-        "for key: store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)",
+        (
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, "
+            "for key: store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)"
+        ),
         "MASTER_PORT",
     ),
     (
         "rendezvous",
-        "RuntimeError: Timed out initializing process group in store based barrier on rank: 7, "
-        "for key: store_based_barrier_key:32 (world_size=8, worker_count=4, timeout=0:00:30)",
+        (
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 7, "
+            "for key: store_based_barrier_key:32 (world_size=8, worker_count=4, timeout=0:00:30)"
+        ),
         "torch.distributed.new_group()",
     ),
     (
