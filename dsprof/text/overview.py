@@ -224,11 +224,12 @@ def _micro_losses(run: Run) -> pd.Series[float]:
     told = of_kind(run.told, Kind.METRIC, "loss")
     ranks = told["rank"].fillna(-1)
     told = told[ranks == ranks.head(1).sum()]
-    numbers = of_kind(run.told, Kind.METRIC, "micro_step")
-    numbers = numbers.drop_duplicates(["source", "record"]).set_index(["source", "record"])["value"]
-    number = numbers.reindex(pd.MultiIndex.from_frame(told[["source", "record"]])).to_numpy()
-    again = number == pd.Series(number).shift().to_numpy()
-    return told.loc[~again, "value"]
+    where_told = ["source", "record"]
+    rows = of_kind(run.told, Kind.METRIC, "micro_step").drop_duplicates(where_told)
+    numbers = rows.set_index(where_told)["value"]
+    number = numbers.reindex(pd.MultiIndex.from_frame(told[where_told])).to_numpy()
+    values: pd.Series[float] = told.loc[number != pd.Series(number).shift().to_numpy(), "value"]
+    return values
 
 
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:

@@ -291,16 +291,22 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="compute-bound",
             severity=Severity.INFO,
-            title=f"{format_share(share)} of a step is computation",
+            title=f"{format_share(share)} of a step is computation"
+            + ", with what tensor parallelism exchanges in it" * facts.shares_tensors,
             summary=f"Forward and backward take {format_seconds(seconds)} per step "
-            f"({facts.windows}); everything else together would gain little. Faster from here on "
-            "means better kernels, lower precision or less recomputation.",
+            f"({facts.windows}); everything else together would gain little. "
+            + _OF_TENSORS * facts.shares_tensors
+            + "Faster from here on means better kernels, lower precision or less recomputation.",
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
+            confidence="medium" if facts.shares_tensors else "high",
         )
     ]
 
 
+_OF_TENSORS: Final = (
+    "Medium confidence: activations are exchanged inside them, too, which no timer shows. "
+)
 #: Those about the host, of which a GPU's own time has nothing.
 _OF_HOST: Final = (cpu_contention, garbage_collection)
 #: Rules whose findings say that what looks like computing is not.

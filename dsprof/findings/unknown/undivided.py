@@ -30,6 +30,9 @@ SCHEDULE: Final = "forward-backward"
 _SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange during them"
 
 
+_OF_TENSORS: Final = "; tensor parallelism exchanges activations inside forward and backward, too"
+
+
 def undivided_note(facts: Facts) -> Finding | None:
     """The note on a log that times one kind of activity, or whole steps, and nothing else."""
     assert facts.breakdown is not None
@@ -72,11 +75,11 @@ def mixed_note(facts: Facts) -> Finding | None:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{_share(facts, seconds)} of a step {_together(reason)}"
+        title=f"{_share(facts, seconds)} of a step {_together(facts, reason)}"
         f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
         + _at_least(facts),
         summary=f"{named(list(table.index))} {take} {format_seconds(seconds)} per step "
-        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
+        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}{_OF_TENSORS * facts.shares_tensors}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _would_tell(facts, table)),
         phase=first_of(table),
@@ -139,7 +142,7 @@ def _parts_of(facts: Facts, table: pd.DataFrame) -> tuple[Advice, ...]:
     return (Advice("--timing-log-level", "", "2", why),)
 
 
-def _together(reason: str) -> str:
+def _together(facts: Facts, reason: str) -> str:
     if reason == NO_COMMUNICATION:
         return "is inside compute timers, and no timer shows the communication of several ranks"
     if reason == RANKS_UNTOLD:
@@ -147,7 +150,7 @@ def _together(reason: str) -> str:
             "is inside compute timers, which hold the communication, too, if there are several "
             "ranks"
         )
-    if reason == PERHAPS_BUCKETS:
+    if reason == PERHAPS_BUCKETS and not facts.shares_tensors:
         return "is computation, and communication, too, if the ZeRO stage is 2"
     return "is computation and communication together"
 

@@ -157,6 +157,16 @@ def test_a_step_of_computation_is_compute_bound_and_only_a_note() -> None:
     assert found.seconds_per_step is None  # it costs nothing that could be saved
 
 
+def test_computation_of_tensor_parallel_ranks_is_not_computation_alone() -> None:
+    busy = {"forward": 0.35, "backward_inner": 0.60, "backward_allreduce": 0.05}
+    run = run_of(steps(4, busy), world_size=4, zero_stage=1, tensor_parallel_size=2)
+    found = one(run, "compute-bound")
+    assert (
+        found.title == "95 % of a step is computation, with what tensor parallelism exchanges in it"
+    )
+    assert found.confidence == "medium"
+
+
 def test_compute_that_may_hide_communication_is_not_called_compute() -> None:
     busy = {"forward": 0.35, "backward_inner": 0.65}
     assert why(run_of(steps(3, busy), world_size=2), "compute-bound") == (
