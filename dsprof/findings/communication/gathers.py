@@ -131,7 +131,7 @@ def _gather_finding(
         advice=(
             *((LEAVES,) if len(broken) else ()),
             *switched_off(facts),
-            *_fetching(facts),
+            *(_fetching(facts) if stall is not None else ()),  # none is fetched ahead at all
             Advice(
                 "zero_optimization.stage", "3", "2", "if parameters fit: nothing is gathered twice"
             ),

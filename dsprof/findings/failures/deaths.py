@@ -90,7 +90,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     advice = (
         *not_yet_debugged(facts, cures(kind, text, several=_of_several(facts, row))),
         *against_missing(row),
-        *((_OF_STACK,) if signal in _CRASHES and not place else ()),
+        *((_OF_STACK,) if signal in _CRASHES and not (place or _prints_stacks(facts)) else ()),
         *(for_host_memory(facts) if signal == "SIGKILL" else ()),
     )
     return [
@@ -127,6 +127,11 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             confidence=sure_of(facts.run, row) if dead is None else "medium",
         )
     ]
+
+
+def _prints_stacks(facts: Facts) -> bool:
+    """Whether Python prints stacks as it crashes, which may have no frame of Python's."""
+    return bool(facts.run.told["pattern"].astype("str").str.startswith("stacks.").any())
 
 
 def _of_several(facts: Facts, row: pd.Series[Any]) -> bool:

@@ -38,6 +38,12 @@ def said_of_loading(facts: Facts) -> str:
     return " It had read its weights, and had done no step." if total else ""
 
 
+def reads_weights(facts: Facts) -> bool:
+    """Whether it ended while it read its weights."""
+    read, total = _weights(_before_steps(facts))
+    return read < total
+
+
 def less_in_memory(facts: Facts) -> tuple[Advice, ...]:
     """What needs less of a host's memory: of what it was loading, or else of what trains. Workers
     begin to make batches when the loop asks for the first one, behind the set-up."""

@@ -37,7 +37,7 @@ from dsprof.findings.failures.full_gpu import (
 )
 from dsprof.findings.failures.launcher import evidence_of, named, said_of_named
 from dsprof.findings.failures.lingering import said_if_over
-from dsprof.findings.failures.loading import less_in_memory, said_of_loading
+from dsprof.findings.failures.loading import less_in_memory, reads_weights, said_of_loading
 from dsprof.findings.failures.raised import said_of_place
 from dsprof.findings.finding import Advice, Finding
 from dsprof.run import from_events
@@ -166,7 +166,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + said_among_others(facts.run, row)
             + said_if_over(facts, row)
-            + (said_of_loading(facts) if host else "")
+            + (said_of_loading(facts) if host or not _place(facts.run, row) else "")
             + said_of_place(facts.run, row)
             + said_of_named(who),
             ranks=ranks_of(row),
@@ -237,7 +237,8 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _of_full_host(facts, str(row["text"]))
     if why := _full_before(facts, row):
         return _other_process(why)
-    cures = _cures(facts, _place(facts.run, row))
+    place = _place(facts.run, row) or ("load" if reads_weights(facts) else "")
+    cures = _cures(facts, place)
     message = _message(facts.run, row)
     if times := is_larger_than(message):
         return (_OF_SHAPE, *(smaller_micro_batch(facts) if times < _HOPELESS else ()))

@@ -269,6 +269,12 @@ def _before_it(facts: Facts, names: list[str], *, updated: bool) -> tuple[Advice
 
 def _goes_on(end: End, names: list[str]) -> str:
     """What is known of the time after, where no value is finite again."""
+    if end.is_lost and names == [_GRADIENT]:
+        return (
+            f"Not one of the {end.records:,} gradient norms that follow is finite. A loss scaler "
+            "skips such steps: then nothing more is learned. Without one, what was trained from "
+            "there on is lost."
+        )
     if end.is_lost:
         return (
             f"Not one of the {end.records:,} records that follow is finite: what was trained from "

@@ -8,10 +8,14 @@ from typing import Final
 import pandas as pd
 
 from dsprof.run.steps.bars import steps_meant
+from dsprof.run.table import among
 from dsprof.units import format_seconds
 
 _ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
 _SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
+
+#: What the Trainer does on the same clock.
+_BESIDE: Final = ("eval_runtime", "eval_loss", "checkpoint_begin")
 
 #: ms-swift's words for the mean since the start, and whether they mean steps of a second.
 _SPEEDS: Final = {"train_speed(iter/s)": True, "train_speed(s/it)": False}
@@ -32,7 +36,9 @@ def mean_step(events: pd.DataFrame) -> str | None:
     if many is None:
         return None
     took = format_seconds(seconds / many)
-    return f"A step took {took} in the mean of the whole training"
+    beside = among(events["name"], _BESIDE).any()
+    with_them = ", with its evaluations and saves" * bool(beside)
+    return f"A step took {took} in the mean of the whole training{with_them}"
 
 
 def mean_so_far(events: pd.DataFrame) -> str | None:

@@ -60,3 +60,13 @@ def test_no_key_of_deepspeed_is_advised_for_memory_where_nothing_shows_deepspeed
     line = "E0902 00:42:54.953000 13334 torch/distributed/elastic/multiprocessing/api.py:833] "
     found = alone(run_of_text(line + killed), "rank-died")
     assert [one.setting for one in found.advice] == [_DMESG, _WORKERS]
+
+
+def test_a_gpu_that_is_full_while_weights_are_read_is_no_matter_of_the_batch() -> None:
+    bar = _BAR.format(50, 2) + "\n"
+    full = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    reading, trained = (alone(run_of_text(bar, more, full), "oom") for more in ("", _STEP))
+    assert "It had read 2 of 4 parts of its weights." in reading.summary
+    assert "deepspeed.zero.Init()" in [one.setting for one in reading.advice]
+    assert "activation checkpointing" not in [one.setting for one in reading.advice]
+    assert "activation checkpointing" in [one.setting for one in trained.advice]

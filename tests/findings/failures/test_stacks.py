@@ -252,6 +252,10 @@ def test_of_a_crash_that_prints_one_thread_alone_its_function_is_said() -> None:
 def test_a_crash_that_says_nothing_can_be_made_to_speak() -> None:
     found = alone(run_of_text("Segmentation fault (core dumped)\n"), "rank-died")
     assert found.advice[-1].setting == "PYTHONFAULTHANDLER"
+    spoken = ["Fatal Python error: Segmentation fault\n", "\n"]
+    spoken += ["Thread 0x00007f57168aa700 (most recent call first):\n", "  <no Python frame>\n"]
+    spoken += _thread(2, ("/usr/lib/python3.10/threading.py", 324, "wait"))
+    assert alone(run_of_text(*spoken), "rank-died").advice == ()
 
 
 @pytest.mark.parametrize("text", ["Thread 3 (idle) took 4 s\n", "Thread 0x12 started\n"])

@@ -506,6 +506,14 @@ def test_a_loss_is_called_lost_only_where_enough_records_follow() -> None:
     assert short.confidence == "medium"
 
 
+def test_gradient_norms_alone_that_are_none_may_be_of_steps_that_are_skipped() -> None:
+    rows = [metric("loss", step, 4.5) for step in range(1, 21)]
+    rows += [metric("grad_norm", step, math.nan) for step in range(1, 21)]
+    found = alone(run_of(rows), "nan-loss")
+    assert "Not one of the 19 gradient norms that follow is finite" in found.summary
+    assert "A loss scaler skips such steps" in found.summary
+
+
 def test_finite_values_in_between_are_not_counted_as_lost() -> None:
     bad = {3, 4, 5, 6, 7, 8, 9, 20}
     rows = [metric("loss", s, math.nan if s in bad else 2.0) for s in range(1, 21)]

@@ -172,6 +172,9 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
     end += "'train_steps_per_second': 0.037, 'train_loss': 0.51, 'epoch': 1.0}\n"
     found = alone(run_of_text(banner, bar, end), "unaccounted-time")
     assert found.title == "A step took 27.3 s in the mean of the whole training; none is printed"
+    evaluated = "{'eval_loss': 0.5, 'eval_runtime': 164.75, 'epoch': 0.5}\n"
+    with_it = alone(run_of_text(banner, evaluated, bar, end), "unaccounted-time")
+    assert "of the whole training, with its evaluations and saves; none" in with_it.title
     assert found.advice[0].setting == "logging_steps"
     assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
     for took, rate in (("0.0", "5.0"), ("0.0001", "inf")):  # of one that resumed behind its end
