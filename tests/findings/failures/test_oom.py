@@ -243,8 +243,8 @@ def test_a_model_that_does_not_fit_as_it_is_loaded_is_not_to_have_smaller_batche
 
 
 def test_an_npu_is_advised_on_the_allocator_of_torch_npu() -> None:
-    of_npu = run_of_text(_LOADING.format(function="forward", read=38))
-    of_gpu = run_of_text(_LOADING.format(function="forward", read=38).replace("NPU out", "CUDA out"))
+    text = _LOADING.format(function="forward", read=38)
+    of_npu, of_gpu = run_of_text(text), run_of_text(text.replace("NPU out", "CUDA out"))
     for run, name in ((of_npu, "PYTORCH_NPU_ALLOC_CONF"), (of_gpu, "PYTORCH_CUDA_ALLOC_CONF")):
         assert name in [advice.setting for advice in alone(run, "oom").advice]
 
