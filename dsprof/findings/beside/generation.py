@@ -36,6 +36,8 @@ _LONGEST: Final = Advice(
     "look how many reach the limit, and whether they need to",
     "a turn waits for its longest answer, while ever fewer sequences share the work",
 )
+#: verl's name for the part of the answers that are as long as any may be.
+_CUT: Final = "response_length/clip_ratio"
 _AHEAD: Final = Advice(
     "generation",
     "in turns with training",
@@ -139,14 +141,24 @@ def _communicated(facts: Facts) -> float:
 
 def _advice(facts: Facts, *, waits: bool) -> tuple[Advice, ...]:
     if waits:
-        return (_GPUS, _LONGEST)
+        return (_GPUS, _longest(facts))
     if not facts.flavours.isdisjoint(_OF_ENGINES):
-        return (_LARGER, _AHEAD, _LONGEST)
+        return (_LARGER, _AHEAD, _longest(facts))
     if facts.run.is_recording:
         gathered = (_GATHERED,) if facts.layout.zero_stage == 3 and _communicated(facts) else ()
         return (*gathered, _ENGINE, _LARGER)
     if "hybrid" in facts.flavours:
-        return (_LARGER, _LONGEST)
+        return (_LARGER, _longest(facts))
     key = "hybrid_engine.enabled"
     kernels = Advice(key, shown(facts, key), "true", "generates with kernels made for inference")
     return (kernels, _LARGER)
+
+
+def _longest(facts: Facts) -> Advice:
+    """With the part of the answers that end at the limit, where verl's records tell it."""
+    told = facts.run.told
+    cut = float(told.loc[told["name"] == _CUT, "value"].mean())
+    if not 0 <= cut <= 1:
+        return _LONGEST
+    share = format_share(cut) if cut else "none"
+    return _LONGEST._replace(to=f"shorter, if they need not be so long: {share} end at the limit")

@@ -131,3 +131,25 @@ def test_where_a_job_generates_untimed_work_may_be_scoring(tmp_path: Path) -> No
 def test_answers_of_evaluations_are_not_trained_on(tmp_path: Path) -> None:
     run = recorded(tmp_path, 300, evaluate=20)
     assert why(run, "generation-bound") == "what is generated is evaluated, and not trained on"
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (" - response_length/clip_ratio:0.875", "88 % end at the limit"),
+        (" - response_length/clip_ratio:0.0", "none end at the limit"),
+        ("", "look how many reach the limit"),
+    ],
+)
+def test_how_many_answers_end_at_the_limit_is_told_where_the_log_tells_it(
+    cut: str, said: str
+) -> None:
+    run = run_of_text(
+        *(
+            f"(TaskRunner pid=7) step:{step}{cut} - timing_s/gen:80.0 - "
+            "timing_s/update_actor:20.0 - timing_s/step:102.0\n"
+            for step in range(1, 11)
+        )
+    )
+    longest = [one for one in alone(run, "generation-bound").advice if "longest" in one.setting]
+    assert [said in one.to for one in longest] == [True]
