@@ -64,6 +64,15 @@ TIMM = (
 )
 
 
+def test_waiting_that_is_printed_as_0_with_three_decimals_may_be_up_to_half_of_the_last_one() -> (
+    None
+):
+    line = MMCV.replace("time: 0.500, data_time: 0.031", "time: 0.0042, data_time: 0.000")
+    text = "".join(line.format(turn=turn) for turn in range(50, 550, 50))
+    title = run_of_text(text).findings[0].title
+    assert title == "At most 12 % of a step is waiting for data; nothing else is timed"
+
+
 @pytest.mark.parametrize(
     ("line", "covers"),
     [(MMCV, 50), (MMENGINE.replace("/40]", "/7330]"), 10), (LOGGER, 20), (TIMM, 1)],

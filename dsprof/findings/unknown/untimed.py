@@ -25,6 +25,9 @@ from dsprof.units import format_count, format_seconds, format_share
 EVERY_PHASE: Final = "times every phase of every rank"
 #: Share of a step that is not worth a number: the loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
+#: What may be left of a time that is printed as 0 with three decimals, as the fewest are.
+_ROUNDED: Final = 0.0005
+_WORTH_SAYING: Final = 0.01  #: share of a step from which on that is told
 #: By NVIDIA's data sheets, of the SXM models, without sparsity.
 _PEAKS: Final = (
     "For comparison: the peak of a V100 is 125 TFLOP/s with 16-bit numbers, of an A100 312, of an "
@@ -177,7 +180,10 @@ def only_data(facts: Facts) -> Finding:
     """The same for a loop that only times waiting for its data loader."""
     waiting = facts.share(facts.seconds_of("data")) or 0.0
     that = " that is understood" * some_unread(facts)
+    rounded = (facts.share(_ROUNDED) or 0.0) if waiting == 0 else 0.0
     said_of_data = "Hardly any" if waiting < _HARDLY_ANY else format_share(waiting)
+    if rounded >= _WORTH_SAYING:
+        said_of_data = f"At most {format_share(rounded)}"
     return _one_kind_alone(
         facts,
         f"{said_of_data} of a step is waiting for data; nothing else{that} is timed",
