@@ -125,6 +125,12 @@ _BY_TEXT: Final = {
     "does not recognize this architecture|does not exist or is not currently imported": (
         _TRANSFORMERS
     ),
+    "HIP error: no kernel image is available": Advice(
+        "torch, PYTORCH_ROCM_ARCH",
+        "",
+        "built for that GPU",
+        "it was compiled for others; for a close relative HSA_OVERRIDE_GFX_VERSION may do",
+    ),
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),

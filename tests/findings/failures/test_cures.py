@@ -549,6 +549,11 @@ SAID = [
     ),
     (
         "exception",
+        "RuntimeError: HIP error: no kernel image is available for execution on the device",
+        "torch, PYTORCH_ROCM_ARCH",
+    ),
+    (
+        "exception",
         "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
         "nvidia-smi nvlink -e",
     ),
