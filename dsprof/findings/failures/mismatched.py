@@ -24,6 +24,8 @@ _RUNNING: Final = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
     r"(?:, TensorShape=\[([\d, ]{1,60})\])?"
 )
+_CULPRIT: Final = re.compile(r"Culprit rank (\d{1,6});")
+_HOW: Final = re.compile(r"Expected .{1,200}? does not match found .{1,200}?'(?=,|$)")
 _FEW: Final = 3  #: places that a title has room for
 ALIKE: Final = Advice(
     "branches that depend on data or rank",
@@ -41,7 +43,9 @@ SAVES: Final = Advice(
 
 def mismatch(facts: Facts, row: pd.Series[Any]) -> Finding:
     """As PyTorch found, or as the recordings show where each rank waited."""
-    return _waited(facts, row) if str(row["text"]).startswith(APART) else _compared(row)
+    if str(row["text"]).startswith(APART):
+        return _waited(facts, row)
+    return _traced(row) if _CULPRIT.match(str(row["text"])) else _compared(row)
 
 
 def _waited(facts: Facts, row: pd.Series[Any]) -> Finding:
@@ -92,6 +96,26 @@ def out_of_turn(row: pd.Series[Any], told: OutOfStep, more: tuple[Advice, ...]) 
 def _saves_alone(launch: list[Stood]) -> bool:
     """Whether some ranks wait inside a save, and others are in none."""
     return len({one.class_ == Class.CHECKPOINT and not one.over for one in launch}) > 1
+
+
+def _traced(row: pd.Series[Any]) -> Finding:
+    """As torchfrtrace found in what PyTorch's flight recorder wrote of each rank."""
+    text = str(row["text"])
+    ranks = tuple(sorted({int(rank) for rank in _CULPRIT.findall(text)}))
+    how = _HOW.search(text)
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"{format_ranks(ranks)[:1].upper()}{format_ranks(ranks)[1:]} called a collective "
+        "unlike that of the others",
+        summary="torchfrtrace says so, which compares what the ranks called."
+        + (f" {how[0]}." if how else "")
+        + " A rank that skipped a call, or made one more, is compared with another one of theirs.",
+        ranks=ranks,
+        evidence=(row_evidence(row, quoted(text, 300)),),
+        advice=(ALIKE,),
+        confidence="high",
+    )
 
 
 def _compared(row: pd.Series[Any]) -> Finding:

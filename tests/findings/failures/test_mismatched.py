@@ -85,3 +85,14 @@ def test_calls_of_one_name_that_pytorch_compared_are_told_with_their_shapes(
     told = ", but ".join(_CALLED.format(rank, call) + ")" for rank, call in enumerate(calls))
     text = f"RuntimeError: Detected mismatch between collectives on ranks. {told}"
     assert said in alone(run_of_text(f"[rank0]: {text}\n"), "hang").summary
+
+
+def test_whom_torchfrtrace_finds_is_named_with_what_it_found() -> None:
+    unlike = "Expected input sizes: '[[1025]]' does not match found input sizes: '[[4096]]'"
+    each = [
+        f"Culprit rank {rank}; Error type: SIZE_OR_SYNTAX_MISMATCH, {unlike}" for rank in (2, 6)
+    ]
+    found = alone(run_of_text(f"error msg: {', '.join(each)}\n"), "hang")
+    assert found.title == "Ranks 2 and 6 called a collective unlike that of the others"
+    assert found.ranks == (2, 6)
+    assert f"{unlike}." in found.summary
