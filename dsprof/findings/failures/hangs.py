@@ -41,6 +41,7 @@ from dsprof.findings.failures.saving import OF_SAVES, last_save, said_of_save
 from dsprof.findings.failures.timeouts import (
     all_in_one_call,
     in_operation,
+    is_before_recorder,
     layout_of_job,
     may_be_barrier,
     more_failed,
@@ -99,7 +100,7 @@ _OF_NETWORK: Final = Advice(
 _OF_NCCL: Final = Advice(
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
     "",
-    "2000",
+    "2000, with TORCH_NCCL_DUMP_ON_TIMEOUT=1",
     "PyTorch's flight recorder then writes where each rank stood",
 )
 _OF_PREPARING: Final = Advice(
@@ -266,7 +267,9 @@ def _more_of(facts: Facts, rows: pd.DataFrame) -> Advice:
         return _OF_HCCL
     if said.str.contains(GAVE_UP).all():
         return _OF_GLOO
-    return OF_STACKS if facts.on_cpu else _OF_NCCL  # on a CPU, NCCL has no part in it
+    if facts.on_cpu or is_before_recorder(facts, rows):  # on a CPU, NCCL has no part in it
+        return OF_STACKS
+    return _OF_NCCL
 
 
 def _all_waited(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

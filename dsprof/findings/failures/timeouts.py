@@ -146,6 +146,13 @@ def may_be_barrier(rows: pd.DataFrame) -> bool:
     return bool(len(said)) and bool(said.str.contains(_BARRIER).all())
 
 
+def is_before_recorder(facts: Facts, rows: pd.DataFrame) -> bool:
+    """Whether a PyTorch before 2.0 printed it: it numbers no call, and has no flight recorder."""
+    calls = _calls(facts, rows)
+    named = calls[calls["text"].astype("str").str.contains(_WHOLE)]
+    return bool(len(named)) and bool(named["count"].isna().all())
+
+
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:
     """Whether it was the first of its group: nothing went through before."""
     calls = _calls(facts, rows)["count"]

@@ -280,6 +280,21 @@ def test_a_timeout_of_gloo_is_not_looked_for_in_what_nccl_records() -> None:
     assert found.advice[0].setting == "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
+@pytest.mark.parametrize(
+    ("number", "setting"),
+    [("", "py-spy dump --pid"), ("SeqNum=8, ", "TORCH_NCCL_TRACE_BUFFER_SIZE")],
+)
+def test_the_flight_recorder_is_not_advised_for_a_pytorch_that_has_none(
+    number: str, setting: str
+) -> None:
+    line = (
+        "[E ProcessGroupNCCL.cpp:587] [Rank 3] Watchdog caught collective operation timeout: "
+        f"WorkNCCL({number}OpType=BROADCAST, Timeout(ms)=1800000) ran for 1802492 milliseconds "
+        "before timing out.\n"
+    )
+    assert alone(run_of_text(line), "hang").advice[0].setting == setting
+
+
 def test_a_rank_that_waited_too_long_over_gloo_did_not_die_of_it() -> None:
     """In a recording it says so by its exception; then the other rank loses the connection."""
     waited = (
