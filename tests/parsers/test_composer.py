@@ -37,3 +37,12 @@ def test_a_batch_of_composer_takes_as_long_as_its_samples_do_at_the_rate_it_stat
     assert run.steps["seconds"].tolist() == [8.0] * 30
     peaks = run.events.query("name == 'max_reserved'")["bytes"]
     assert peaks.unique().tolist() == [51.5e9]
+
+
+def test_a_rate_of_batches_tells_how_long_a_step_takes() -> None:
+    text = "[batch=12/4800]:\n\t Train loss/train/total: 9.5\n"
+    text += "\t Train throughput/batches_per_sec: 0.25\n"
+    found = run_of_text(text).findings[0]
+    assert "It states 0.25 steps/s" in found.summary
+    assert "by that a step takes 4.00 s, but none is timed alone" in found.summary
+    assert "Nor does" not in found.summary

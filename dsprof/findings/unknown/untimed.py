@@ -232,11 +232,18 @@ _RATES: Final = {"samples_per_second_mean": " in the mean so far", "samples_per_
 
 
 def _by_rate(facts: Facts) -> str:
-    """How long a step takes by a rate that is of no single step, where its batch is known."""
-    batch = facts.run.config.get("train_batch_size")
+    """How long a step takes by a rate that is of no single step, of steps, or of samples where its
+    batch is known."""
+    told, batch = facts.run.told, facts.run.config.get("train_batch_size")
+    often = told.loc[(told["name"] == "steps_per_second") & (told["value"] > 0), "value"]
+    if len(often):
+        rate, takes = float(often.iloc[-1]), format_seconds(1 / often.iloc[-1])
+        return (
+            f"It states {rate:.3g} steps/s, a mean over its last ones: by that a step takes "
+            f"{takes}, but none is timed alone."
+        )
     if not isinstance(batch, int | float) or not batch > 0:
         return ""
-    told = facts.run.told
     for name, when in _RATES.items():
         rates = told.loc[(told["name"] == name) & (told["value"] > 0), "value"]
         if len(rates):
