@@ -106,6 +106,7 @@ METRICS: Final = {
     "nan_window": "iterations with NaN since the last such line",
     "step_seconds": "one optimizer step, mean over the window (column seconds)",
     "steps_per_second": "optimizer steps per second",
+    "steps_per_second_mean": "the same in the mean of the last ones, as the source states it",
     "samples_per_second": "global samples per second, current",
     "samples_per_second_mean": "global samples per second, running mean since the start",
     "tokens_per_second": "global tokens per second",

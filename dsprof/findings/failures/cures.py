@@ -376,13 +376,13 @@ def cures(kind: str, text: str, *, several: bool = False) -> tuple[Advice, ...]:
     Args:
         several: the job is known to have more ranks than one.
     """
+    if kind == "rendezvous" and (told := against_barrier(text)):
+        return told
     known = [
         advice
         for (of, words), advice in _BY_KIND_AND_TEXT.items()
         if of == kind and re.search(rf"\b{words}\b", text)
     ]
-    if kind == "rendezvous" and (told := against_barrier(text)):
-        return told
     if known:
         return tuple(known[:1])
     if kind == "cancelled":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import pandas as pd
-
+from dsprof.events import Kind
 from dsprof.findings.advice import fewer_workers, offload_less
 from dsprof.findings.facts import Facts
 from dsprof.findings.failures.ends import ended_launch
@@ -27,51 +26,58 @@ _OF_CHECKPOINT: Final = Advice(
 )
 
 
+#: Of a bar of weights: how many of their parts are read, and how many there are.
+_BAR: Final = ("weights_read", "weights")
+_READ: Final = "checkpoint_shards_read"
+_SET_UP: Final = ("op_load", "extension_begun")
+#: How patterns begin of which it is not told what a job was doing: DeepSpeed's reports on memory,
+#: and what says that something failed.
+_ASIDE: Final = ("deepspeed_memory.", "failures.", "launcher.")
+
+
 def said_of_loading(facts: Facts) -> str:
-    """What it had read of its weights or its checkpoint, where it ended before any step."""
-    told = _before_steps(facts)
-    read, total = _weights(told)
-    if read < total:
+    """What it had read of its weights or its checkpoint, if that is the last that is told of it."""
+    last = _last_told(facts)
+    read, total = _weights(facts)
+    if last in _BAR and read < total:
         return f" It had read {format_count(read)} of {format_count(total)} parts of its weights."
-    if _reads_checkpoint(told):
-        return " It was loading a checkpoint, whose ZeRO states it had read."
-    return " It had read its weights, and had done no step." if total else ""
+    whats = {_READ: "ZeRO's states of a checkpoint"} | dict.fromkeys(_BAR, "its weights")
+    what = whats.get(last)
+    return f" The last that is told before is that it had read {what}." if what else ""
 
 
 def reads_weights(facts: Facts) -> bool:
     """Whether it ended while it read its weights."""
-    read, total = _weights(_before_steps(facts))
-    return read < total
+    read, total = _weights(facts)
+    return _last_told(facts) in _BAR and read < total
 
 
 def less_in_memory(facts: Facts) -> tuple[Advice, ...]:
-    """What needs less of a host's memory: of what it was loading, or else of what trains. Workers
+    """What needs less of a host's memory: of what it was loading, and else of what trains. Workers
     begin to make batches when the loop asks for the first one, behind the set-up."""
-    told = _before_steps(facts)
-    if _reads_checkpoint(told):
-        return (_OF_CHECKPOINT,)
-    if _weights(told)[1]:
+    last = _last_told(facts)
+    if reads_weights(facts):
         return (_OF_MODEL,)
-    sets_up = among(told["name"], ["op_load", "extension_begun"]).any()
-    return (*(() if sets_up else fewer_workers(facts)), *offload_less(facts))
+    loads = {_READ: _OF_CHECKPOINT} | dict.fromkeys(_BAR, _OF_MODEL)
+    first = (loads[last],) if last in loads else ()
+    return (*first, *(() if last in _SET_UP else fewer_workers(facts)), *offload_less(facts))
 
 
-def _before_steps(facts: Facts) -> pd.DataFrame:
-    """The events of the launch that ended; none if it has done a step, or a bar's turn."""
+def _last_told(facts: Facts) -> str:
+    """What the launch that ended tells last, but for failures; "" if it has done a step, or a bar's
+    turn."""
     told = facts.run.told
     mine = told[told["segment"] == ended_launch(facts.run)]
-    begun = mine["step"].notna().any() or among(mine["name"], ["bar_position"]).any()
-    return mine.head(0) if begun else mine
+    if mine["step"].notna().any() or among(mine["name"], ["bar_position"]).any():
+        return ""
+    aside = mine["pattern"].astype("str").str.startswith(_ASIDE).to_numpy(bool, na_value=False)
+    names = mine["name"][~(aside | mine["kind"].eq(Kind.PROBLEM).to_numpy(bool))]
+    return str(names.iloc[-1]) if len(names) else ""
 
 
-def _weights(told: pd.DataFrame) -> tuple[int, int]:
+def _weights(facts: Facts) -> tuple[int, int]:
     """How many parts of the weights the last bar says to be read, and how many there are."""
-    read, total = (told.loc[among(told["name"], [name]), "value"] for name in _BAR)
+    told = facts.run.told
+    mine = told[told["segment"] == ended_launch(facts.run)]
+    read, total = (mine.loc[among(mine["name"], [name]), "value"] for name in _BAR)
     return (int(read.iloc[-1]), int(total.iloc[-1])) if len(read) and len(total) else (0, 0)
-
-
-_BAR: Final = ("weights_read", "weights")
-
-
-def _reads_checkpoint(told: pd.DataFrame) -> bool:
-    return bool(among(told["name"], ["checkpoint_shards_read"]).any())

@@ -236,7 +236,7 @@ def _onto_the_gpu(facts: Facts, device: object) -> tuple[Advice, ...]:
 
 def _off_the_disk(facts: Facts) -> tuple[Advice, ...]:
     """Two ranks of a CPU that updated 6 million parameters took 126 ms with NVMe, 92 ms where both
-    ways were pipelined, and 9 ms with the CPU's memory (docs/truth.md)."""
+    ways were pipelined, and 9 ms with the CPU's memory (docs/diagnosis.md)."""
     room = "needs a larger buffer_count: 4 a part, of three parts"
     return (
         Advice(

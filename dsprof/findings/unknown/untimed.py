@@ -235,7 +235,7 @@ def _by_rate(facts: Facts) -> str:
     """How long a step takes by a rate that is of no single step, of steps, or of samples where its
     batch is known."""
     told, batch = facts.run.told, facts.run.config.get("train_batch_size")
-    often = told.loc[(told["name"] == "steps_per_second") & (told["value"] > 0), "value"]
+    often = told.loc[(told["name"] == "steps_per_second_mean") & (told["value"] > 0), "value"]
     if len(often):
         rate, takes = float(often.iloc[-1]), format_seconds(1 / often.iloc[-1])
         return (
