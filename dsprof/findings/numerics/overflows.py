@@ -247,7 +247,8 @@ def _near_floor(facts: Facts, engine: int | None = None) -> str:
     its scale any more. Source: `DynamicLossScaler.update_scale` of
     deepspeed/runtime/fp16/loss_scaler.py, with `min_loss_scale` at its default, 1."""
     left = scale_left(facts.run, engine)
-    if left is None or not 1 <= left <= _LOW or predates(facts, "0.6.5"):
+    raises = facts.shows_deepspeed and not predates(facts, "0.6.5")
+    if left is None or not (raises and 1 <= left <= _LOW):
         return ""
     return (
         f" The last of them left a loss scale of {left:.3g}: DeepSpeed ends a job whose gradients "

@@ -364,6 +364,8 @@ def test_scales_that_apex_halves_below_1_are_told_as_such() -> None:
     line = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}\n"
     found = alone(run_of_text(*(line.format(2.0**-power) for power in range(1, 6))), _STREAK)
     assert found.title.endswith("even at loss scale 0.0625")
+    low = alone(run_of_text(*(line.format(2.0**power) for power in range(6, 1, -1))), _STREAK)
+    assert "DeepSpeed ends a job" not in low.summary  # of which it is none
     assert found.advice[0].setting == "model and data"
 
 
