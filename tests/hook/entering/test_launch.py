@@ -60,7 +60,8 @@ def process(command: list[Any], environment: dict[str, str]) -> subprocess.Popen
 def ended(processes: list[subprocess.Popen[str]]) -> None:
     """All of them well, and without a word of ours."""
     said = [one.communicate(timeout=240)[1] for one in processes]
-    assert [one.returncode for one in processes] == [0] * len(processes), said[-1][-3000:]
+    failed = [text for one, text in zip(processes, said, strict=True) if one.returncode]
+    assert not failed, "\n".join(text[-3000:] for text in failed)
     assert not any("dsprof:" in text for text in said)
 
 
