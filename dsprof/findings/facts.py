@@ -158,12 +158,6 @@ class Facts(Job):
             return unseen
         return None if self.calls_are_logged else self.run.reduces_inside_backward
 
-    @property
-    def shares_tensors(self) -> bool:
-        """Whether compute timers of a log also hold what tensor parallelism exchanges in them: no
-        timer shows that. A recording has the calls themselves."""
-        return (self.layout.tensor_parallel or 1) > 1 and not self.run.is_recording
-
     @cached_property
     def least_communication(self) -> float | None:
         """Seconds per step of communication that has timers of its own although some also hides in

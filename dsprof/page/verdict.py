@@ -308,6 +308,14 @@ def _unseen(run: Run) -> str:
     return f"at least {LABEL[_MOVING]}"
 
 
+def _held(run: Run) -> str:
+    """What timers of compute hold besides, as the label's end."""
+    said = f", with {run.exchanged}" if run.exchanged else ""
+    if run.reduces_inside_backward:
+        said += f", {'with' if run.zero.stage else 'perhaps with'} reduction inside backward"
+    return said
+
+
 def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]:
     """Classes of the average step, as wide as they last."""
     main = averaged_steps(drawn)
@@ -317,9 +325,7 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
     mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
     label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: _unseen(run)}
-    if run.reduces_inside_backward:
-        held = "with reduction" if run.zero.stage else "perhaps with reduction"
-        label = label | {Class.COMPUTE: f"{LABEL[Class.COMPUTE]}, {held} inside backward"}
+    label = label | {Class.COMPUTE: LABEL[Class.COMPUTE] + _held(run)}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0

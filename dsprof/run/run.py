@@ -40,6 +40,7 @@ from dsprof.run.steps.zero import (
     Mixture,
     Zero,
     blind_timers,
+    exchanged,
     fills_buckets,
     mixture_of,
     timers_of,
@@ -262,6 +263,12 @@ class Run:
         return fills_buckets(self.zero, set(self.phases["name"].unique()), self.config)
 
     @property
+    def exchanged(self) -> str:
+        """What forward and backward hold beside compute, and no timer shows: "what tensor
+        parallelism exchanges"; "" if nothing. A recording has the calls themselves."""
+        return "" if self.is_recording else exchanged(self.config)
+
+    @property
     def mixed(self) -> str | None:
         """Why timers of this run hold compute and communication unseparated; None if none do.
 
@@ -316,6 +323,7 @@ class Run:
             self.config,
             recorded=self._recorded,
             counted=self.counted,
+            hidden=bool(self.reduces_inside_backward or self.exchanged),
             times=times,
         )
 

@@ -135,17 +135,22 @@ def _bounds(run: Run, seen: Overview, *, blocks: bool) -> list[str]:
     signs = {part.sign for part in seen.parts if part.sign}
     if not signs:
         return []
-    hides = f"ZeRO-{run.zero.stage} reduces inside backward_inner, too"
-    if run.zero.stage is None:
-        hides = "if the ZeRO stage is 2, backward_inner reduces, too"
-    if not run.reduces_inside_backward:
-        hides = "more of it lies in the timers that hold both"
     least, most = ("≥", "≤") if blocks else (PLAIN["≥"], PLAIN["≤"])
     also = f", {most} at most" if "≤" in signs else ""
-    said = [f"{least} is at least{also}: {hides}."]
+    said = [f"{least} is at least{also}: {_hidden(run)}."]
     if offloads_optimizer(run.config):
         said.append("Offloading: the timer of communication holds copies to the host, too.")
     return said
+
+
+def _hidden(run: Run) -> str:
+    """Where more communication lies than its own timers show."""
+    said = [f"forward and backward also hold {run.exchanged}"] if run.exchanged else []
+    if run.reduces_inside_backward and run.zero.stage is None:
+        said.append("if the ZeRO stage is 2, backward_inner reduces, too")
+    elif run.reduces_inside_backward:
+        said.append(f"ZeRO-{run.zero.stage} reduces inside backward_inner, too")
+    return "; ".join(said) or "more of it lies in the timers that hold both"
 
 
 def _facts(run: Run, seen: Overview) -> list[RenderableType]:

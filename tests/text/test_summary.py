@@ -431,6 +431,29 @@ def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     assert not re.search("[≥≤]", shown(bucket))
 
 
+@pytest.mark.parametrize(
+    ("shared", "exchanged"),
+    [
+        ({"tensor_parallel_size": 2}, "what tensor parallelism exchanges"),
+        (
+            {"tensor_parallel_size": 2, "sequence_parallel_size": 2},
+            "what tensor and sequence parallelism exchange",
+        ),
+        ({"expert_parallel_size": 4}, "what expert parallelism exchanges"),
+    ],
+)
+def test_computation_of_ranks_that_share_layers_is_at_most_what_its_timers_hold(
+    shared: dict[str, int], exchanged: str
+) -> None:
+    run = run_of(steps(20, WELL), world_size=8, zero_stage=1, **shared)
+    said = shown(run)
+    assert re.search(r"communication +≥100 ms", said)
+    assert re.search(r"compute +≤850 ms +85 % ", said)
+    note = f"≥ is at least, ≤ at most: forward and backward also hold {exchanged}."
+    assert note in " ".join(said.split())
+    assert set(run.steps["bound"]) == {"unknown"}
+
+
 def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
     saving = [phase("save_checkpoint", step, 0.5) for step in range(1, 31)]
     run = run_of([*ranks(30, 2, 0.15), *saving])  # rank 0 writes for the others: it is not late

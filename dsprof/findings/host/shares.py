@@ -287,24 +287,25 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []
+    exchanged = facts.run.exchanged
     return [
         Finding(
             rule="compute-bound",
             severity=Severity.INFO,
             title=f"{format_share(share)} of a step is computation"
-            + ", with what tensor parallelism exchanges in it" * facts.shares_tensors,
+            + (f", with {exchanged} in it" if exchanged else ""),
             summary=f"Forward and backward take {format_seconds(seconds)} per step "
             f"({facts.windows}); everything else together would gain little. "
-            + _OF_TENSORS * facts.shares_tensors
+            + _EXCHANGED * bool(exchanged)
             + "Faster from here on means better kernels, lower precision or less recomputation.",
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
-            confidence="medium" if facts.shares_tensors else "high",
+            confidence="medium" if exchanged else "high",
         )
     ]
 
 
-_OF_TENSORS: Final = (
+_EXCHANGED: Final = (
     "Medium confidence: activations are exchanged inside them, too, which no timer shows. "
 )
 #: Those about the host, of which a GPU's own time has nothing.

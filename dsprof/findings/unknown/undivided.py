@@ -30,9 +30,6 @@ SCHEDULE: Final = "forward-backward"
 _SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange during them"
 
 
-_OF_TENSORS: Final = "; tensor parallelism exchanges activations inside forward and backward, too"
-
-
 def undivided_note(facts: Facts) -> Finding | None:
     """The note on a log that times one kind of activity, or whole steps, and nothing else."""
     assert facts.breakdown is not None
@@ -79,13 +76,17 @@ def mixed_note(facts: Facts) -> Finding | None:
         f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
         + _at_least(facts),
         summary=f"{named(list(table.index))} {take} {format_seconds(seconds)} per step "
-        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}{_OF_TENSORS * facts.shares_tensors}: "
+        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}{_also(facts.run.exchanged)}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _would_tell(facts, table)),
         phase=first_of(table),
         evidence=phase_evidence(table),
         advice=(*_parts_of(facts, table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
+
+
+def _also(exchanged: str) -> str:
+    return f"; forward and backward also hold {exchanged}" if exchanged else ""
 
 
 def mixed_phases(facts: Facts) -> pd.DataFrame:
@@ -150,7 +151,7 @@ def _together(facts: Facts, reason: str) -> str:
             "is inside compute timers, which hold the communication, too, if there are several "
             "ranks"
         )
-    if reason == PERHAPS_BUCKETS and not facts.shares_tensors:
+    if reason == PERHAPS_BUCKETS and not facts.run.exchanged:
         return "is computation, and communication, too, if the ZeRO stage is 2"
     return "is computation and communication together"
 

@@ -6,7 +6,7 @@ The rule:
    network or a better schedule would win back; the larger of the two names it
    (communication or pipeline). Data, optimizer and offload are costs of their own.
 2. The largest cost is named if it takes `HEAVY` of the step or more than compute does.
-   Otherwise compute is, where it was measured.
+   Otherwise compute is, where it was measured by timers that hold no communication.
 3. Neither is named if something unknown may be as large: the time that no timer explains,
    and, where communication was not measured, the compute timers too, since they hold it.
    (A pipeline's timers do not: waiting is measured beside them.)
@@ -34,13 +34,14 @@ _COSTS: Final = {
 }
 
 
-def bound_of(shares: pd.DataFrame, excess: Numbers) -> pd.Series:
+def bound_of(shares: pd.DataFrame, excess: Numbers, *, hidden: bool = False) -> pd.Series:
     """The bound of each step.
 
     Args:
         shares: a column per class, parts of the step (0 to 1), NaN where unknown.
         excess: part of the step by which the slowest rank worked longer than the median
             one; NaN where the ranks are not known.
+        hidden: timers of compute hold communication, too.
     """
     known = shares.fillna(0.0)
     moving = (known[Class.COMMUNICATION] + known[Class.WAIT]).to_numpy()
@@ -57,6 +58,7 @@ def bound_of(shares: pd.DataFrame, excess: Numbers) -> pd.Series:
     held = blind & shares[Class.WAIT].isna().to_numpy()
     named = ((most >= HEAVY) | (most >= compute)) & (most > other + np.where(held, compute, 0.0))
     computes = (compute > other) & ~held & ~(blind & (other >= HEAVY))
-    word = np.where(named, cost, np.where(computes, str(Bound.COMPUTE), str(Bound.UNKNOWN)))
+    else_ = str(Bound.UNKNOWN if hidden else Bound.COMPUTE)
+    word = np.where(named, cost, np.where(computes, else_, str(Bound.UNKNOWN)))
     word[shares.isna().all(axis=1).to_numpy()] = str(Bound.UNKNOWN)
     return pd.Series(word, index=shares.index).astype("str").astype("category")

@@ -77,6 +77,7 @@ def steps(
     *,
     recorded: bool = False,
     counted: bool = False,
+    hidden: bool = False,
     times: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, pd.Series[float]]:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
@@ -101,6 +102,7 @@ def steps(
         recorded: the source is a recording, which saw every collective.
         counted: step numbers were counted from records, so neither the clock nor a bar gives the
             duration of a single step.
+        hidden: timers of compute hold communication, too.
         times: steps of recordings (see `Recorded.times`), if `events` lacks some of them.
 
     Returns:
@@ -149,7 +151,7 @@ def steps(
     moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
     table["communication_share"] = moving.where(shares[Class.COMMUNICATION].notna())
     excess = excess_of(table, phases, at) * numbers(table["seconds"] / all_seconds(table))
-    table["bound"] = bound_of(shares, excess)
+    table["bound"] = bound_of(shares, excess, hidden=hidden)
     _skips(table, where(rows, among(rows["name"], ["overflow"])))
     table["warm_up"] = _warms_up(table, events, recorded=recorded)
     return table[list(COLUMNS)], told

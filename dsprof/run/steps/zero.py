@@ -23,6 +23,7 @@ from dsprof.run.job.config import setting
 from dsprof.run.steps.classes import SEEN
 from dsprof.run.steps.words import words_of
 from dsprof.run.table import LONGEST, among, numbers, of_kind, where
+from dsprof.units import listed
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
@@ -72,6 +73,9 @@ PERHAPS_BUCKETS: Final = (
 OVERLAPPING: Final = (
     "ZeRO-1 with overlap_comm reduces gradients inside backward whenever a bucket is full"
 )
+
+#: Ways of sharing layers among ranks that hand activations to each other.
+_SHARED: Final = ("tensor", "sequence", "expert")
 
 #: Why compute timers are a mixture where nothing else was timed.
 UNSEEN: Final = "no timer shows the communication that several ranks need"
@@ -157,6 +161,14 @@ def mixture_of(
     if untimed and 0 not in zero.stages:
         return Mixture(blind | untimed, UNTIMED + f"; {UNSEEN}" * bool(blind))
     return Mixture(blind, UNSEEN) if blind else None
+
+
+def exchanged(config: Mapping[str, Any]) -> str:
+    """What ranks that share layers exchange inside forward and backward, in words; "" if the source
+    tells of no such ranks."""
+    shared = [name for name in _SHARED if (config.get(f"{name}_parallel_size") or 1) > 1]
+    verb = "exchanges" if len(shared) == 1 else "exchange"
+    return f"what {listed(shared)} parallelism {verb}" if shared else ""
 
 
 def fills_buckets(zero: Zero, names: Collection[str], config: Mapping[str, Any]) -> str | None:

@@ -137,7 +137,7 @@ def test_where_zero_may_be_of_stage_2_its_backward_is_not_called_compute() -> No
     assert UNTIMED not in rules(one_bucket)
     tensors = alone(run_of(rows, world_size=4, tensor_parallel_size=2), UNTIMED)
     assert "is computation and communication together: this log" in tensors.title
-    assert "tensor parallelism exchanges activations" in tensors.summary
+    assert "also hold what tensor parallelism exchanges: whether" in tensors.summary
 
 
 def of_megatron(slow: float = 0.7, **parts: float) -> Run:

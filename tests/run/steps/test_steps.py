@@ -488,6 +488,13 @@ def test_a_step_is_bound_by_its_largest_known_cost(shares: dict[str, float], wor
     assert bound_of(table, np.array([np.nan])).tolist() == [word]
 
 
+def test_a_step_whose_compute_hides_communication_is_not_bound_by_compute() -> None:
+    shares = [{"compute": 0.8, "communication": 0.1}, {"compute": 0.6, "communication": 0.35}]
+    table = pd.DataFrame([{name: one.get(name, np.nan) for name in CLASSES} for one in shares])
+    excess = np.array([np.nan, np.nan])
+    assert bound_of(table, excess, hidden=True).tolist() == ["unknown", "communication"]
+
+
 def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
     rows = [
         *timers("zero", 1, rank=0, forward=0.2, backward=0.6, backward_allreduce=0.6, step=0.1),
