@@ -31,9 +31,10 @@ _PIPELINE = (
 _WARM_UP_FROM = 6
 
 #: Of fewer rows the first one is left out if it is at least this many times the largest of the
-#: others. At least two others must remain, or one if the launch is known to begin with the first:
-#: of two rows alone, either may be the unusual one.
+#: others; half as many are enough where the launch is known to begin with it. At least two others
+#: must remain, or then one: of two rows alone, either may be the unusual one.
 _WARM_UP_RATIO = 3.0
+_FIRST_RATIO = 1.5
 _WARM_UP_OTHERS = 2
 
 #: Several rows at the start, such as those during which models are compiled, are left out if even
@@ -218,7 +219,7 @@ def _is_cut(part: pd.DataFrame) -> bool:
 
 def _slow_starts(part: pd.DataFrame) -> int:
     """The number of rows at the start that are each at least `_WARM_UP_RATIO` times the largest of
-    all rows after them.
+    all rows after them; a launch's very first one alone, `_FIRST_RATIO` times.
     """
     seconds = part["seconds"].to_numpy(dtype=float)
     begins = len(part) > 1 and bool(part["warm_up"].iloc[0])
@@ -227,7 +228,8 @@ def _slow_starts(part: pd.DataFrame) -> int:
     least = np.minimum.accumulate(seconds)
     rest = np.fmax.accumulate(seconds[::-1])[::-1]
     slow = [many for many in range(1, most + 1) if least[many - 1] >= _WARM_UP_RATIO * rest[many]]
-    return max(slow, default=0)
+    is_slow = begins and most > 0 and least[0] >= _FIRST_RATIO * rest[1]
+    return max(slow, default=int(is_slow))
 
 
 def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
