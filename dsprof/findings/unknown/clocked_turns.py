@@ -29,6 +29,7 @@ _OF_BESIDE: Final = (
     "Whether a turn is an optimizer step is not stated, nor what passes so seldom and for so long: "
     "evaluations and saves do. "
 )
+_CUT: Final = 2  #: times as many turns as usual between two lines: a line is missing
 _OF_QUARTER: Final = 2  #: lines that a quarter of them must have for its pace to be told
 
 
@@ -120,4 +121,12 @@ def _clocked(events: pd.DataFrame, pattern: str) -> pd.DataFrame:
     if turns.empty:
         return turns
     by = pd.Series([*zip(*(one[on] for one in printer), strict=True)], turns.index)
-    return turns[by == turns["turns"].groupby(by).sum().idxmax()]
+    return _without_cuts(turns[by == turns["turns"].groupby(by).sum().idxmax()])
+
+
+def _without_cuts(turns: pd.DataFrame) -> pd.DataFrame:
+    """Without intervals from which lines are missing and that took far longer than the others:
+    what passed there besides is not known."""
+    whole = turns["turns"] < _CUT * turns["turns"].median()
+    pace = turns["seconds"] / turns["turns"]
+    return turns[whole | (pace <= RARE * pace[whole].median())]

@@ -176,9 +176,14 @@ def _by_rank(marks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
-    """The steps in order, each with the first line that marks it and its last time stamp."""
+    """The steps in order, each with the first line that marks it and its last time stamp.
+
+    A loss scale may have a line of its own, which tells no step: another one's is preferred.
+    """
     wanted = [*STEP, "source", "line"]
-    lines = pd.concat([_firsts(rows[wanted]) for rows in (marks, *more)], ignore_index=True)
+    scales = (marks["name"] == "loss_scale").to_numpy(dtype=bool)
+    told = (marks[~scales], marks[scales], *more)
+    lines = pd.concat([_firsts(rows[wanted]) for rows in told], ignore_index=True)
     table = lines.drop_duplicates(list(STEP)).sort_values(list(STEP), ignore_index=True)
     place = positions(table, marks, *STEP)
     latest = marks["at"].where(_stamps_all(marks, place)).groupby(place).max()

@@ -478,6 +478,18 @@ def test_how_long_a_micro_step_took_is_told_by_the_stamps_of_lines_of_throughput
     assert "slower" not in steady.summary
 
 
+def test_what_passed_where_lines_were_cut_out_of_a_log_is_no_part_of_a_micro_step() -> None:
+    lines = [
+        f"[2022-08-03 {at},000] [INFO] [timer.py:191:stop] 0/{turn}, SamplesPerSec=4.25\n"
+        for turn, at in [
+            (10, "06:38:00"), (20, "06:38:05"), (30, "06:38:10"), (230, "06:39:50"),
+            (1000, "09:00:00"), (1010, "09:00:05"),
+        ]
+    ]  # fmt: skip
+    title = alone(run_of_text(*lines), "unaccounted-time").title
+    assert title.startswith("A micro-step took 500 ms in the mean of 230;")
+
+
 def test_a_save_is_no_part_of_a_micro_step_that_time_stamps_tell() -> None:
     lines = [
         f"[2022-08-03 06:38:{at:02},000] [INFO] [timer.py:191:stop] 0/{turn}, SamplesPerSec=4.25\n"

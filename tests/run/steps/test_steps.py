@@ -495,6 +495,17 @@ def test_a_step_whose_compute_hides_communication_is_not_bound_by_compute() -> N
     assert bound_of(table, excess, hidden=True).tolist() == ["unknown", "communication"]
 
 
+def test_the_line_of_a_step_is_not_one_that_tells_of_its_loss_scale_alone() -> None:
+    stamp = "[2023-10-31 08:58:32,525] [INFO]"
+    run = run_of_text(
+        f"{stamp} [unfused_optimizer.py:290:_update_scale] Increasing dynamic loss scale from "
+        "4096.0 to 8192.0\n",
+        f"{stamp} [logging.py:96:log_dist] [Rank 0] step=14000, skipped=25, lr=[0.001], "
+        "mom=[0.9]\n",
+    )
+    assert run.steps[["step", "line", "loss_scale"]].to_numpy().tolist() == [[14000, 2, 8192]]
+
+
 def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
     rows = [
         *timers("zero", 1, rank=0, forward=0.2, backward=0.6, backward_allreduce=0.6, step=0.1),
