@@ -137,6 +137,7 @@ METRICS: Final = {
     "exception_field": "of what, where the line in front of that names a key of a configuration",
     "raised_in_setup": "the function of a traceback in which DeepSpeed sets up model or optimizer",
     "raised_in_load": "the function of a traceback in which Transformers loads the weights",
+    "zero3_frame": "1 for a frame of a traceback that is of ZeRO-3's code",
     "command_not_found": "a program that a shell did not find (column text)",
     "raised_in_step": "1 for a traceback that passes through a call of some step()",
     "samples": "samples consumed since the start",

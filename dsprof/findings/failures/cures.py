@@ -27,7 +27,7 @@ _BY_KIND: Final = {
     "connection": (OTHER_LOGS,),
     "rendezvous": (
         Advice(
-            "MASTER_ADDR, MASTER_PORT, NCCL_SOCKET_IFNAME",
+            "MASTER_ADDR, MASTER_PORT; torchrun's --rdzv-endpoint",
             "",
             "reachable from every host",
             "every worker must find the first one there",
@@ -158,6 +158,13 @@ _BY_KIND_AND_TEXT: Final = {
         "",
         "a DeepSpeed as new as torch, and a compiler that knows that standard",
         "the compiler is too old, or was told an older standard",
+    ),
+    ("build-failed", "Unsupported gpu architecture"): Advice(
+        "CUDA_HOME, TORCH_CUDA_ARCH_LIST",
+        "",
+        "a toolkit that knows this GPU; else an older architecture of its family",
+        "nvcc is older than the GPU: compute_86 needs CUDA 11.1, compute_89 and 90 need 11.8, "
+        "compute_100 and 120 need 12.8",
     ),
     ("build-failed", "unsupported GNU version"): Advice(
         "CC, CXX", "", "a compiler that CUDA's toolkit takes", "nvcc refuses newer ones"
@@ -341,6 +348,12 @@ _BY_KIND_AND_TEXT: Final = {
     ),
     ("ssh-refused", "Could not resolve hostname"): Advice(
         "hostfile, DNS", "", "names that each host resolves", "ssh found no address for that one"
+    ),
+    ("rendezvous", "RendezvousTimeoutError"): Advice(
+        "--nnodes, --rdzv-id, --rdzv-endpoint",
+        "",
+        "the same on every node; each of them started, and the endpoint reachable",
+        "torchrun waited for as many nodes as --nnodes asks for, and fewer came",
     ),
     ("rendezvous", "(?:RendezvousConnectionError|waitForInput)"): Advice(
         "log of the node that hosts the rendezvous",

@@ -314,6 +314,18 @@ _BY_TEXT: Final = {
         "Muon, DeepSpeed's own, of its newest version",
         "ZeRO flattens parameters: a Muon that looks each of them up does not find it",
     ),
+    "Some NCCL operations have failed or timed out": Advice(
+        "log of each rank from its start (torchrun --log-dir --tee 3)",
+        "",
+        "look for what its watchdog had told before",
+        "it names the collective that timed out, or NCCL's error, and ends the process then",
+    ),
+    "RESOURCE_EXHAUSTED": Advice(
+        "micro-batch",
+        "",
+        "smaller, or activations recomputed",
+        "XLA found no room for a buffer in the memory of its device",
+    ),
     "Mismatched collective": _SAME_CALLS,
     "ollective mismatch": _SAME_CALLS,
     "RendezvousClosedError": Advice(

@@ -101,7 +101,7 @@ _OF_NCCL: Final = Advice(
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
     "",
     "2000, with TORCH_NCCL_DUMP_ON_TIMEOUT=1",
-    "PyTorch's flight recorder then writes where each rank stood",
+    "PyTorch's flight recorder (2.2 or newer) then writes where each rank stood",
 )
 _OF_PREPARING: Final = Advice(
     "what one rank prepares before training",

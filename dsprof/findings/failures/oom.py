@@ -89,6 +89,9 @@ _SHARED: Final = Advice(
     "torch.cuda.set_device(local_rank), and no device_map",
 )
 _OF_NPU: Final = FRAGMENTS._replace(setting="PYTORCH_NPU_ALLOC_CONF")
+#: Of a PyTorch before 2.1, which knows no expandable segments, and refuses to start with them.
+_OF_OLD: Final = FRAGMENTS._replace(to="max_split_size_mb:128")
+_SAID_BY_OLD: Final = re.compile(r"[GM]iB total capacity; ")
 _FRAGMENTED: Final = (
     "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
 )
@@ -246,9 +249,14 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return (_SHARED, *cures)
     if cures != _EVALUATION_MEMORY and is_fragmented(message):
         cures = (FRAGMENTS, *(advice for advice in cures if advice != FRAGMENTS))
-    if "NPU out of memory" in message:  # torch_npu has an allocator of its own
-        return tuple(_OF_NPU if advice == FRAGMENTS else advice for advice in cures)
-    return cures
+    return tuple(_of_allocator(message) if one == FRAGMENTS else one for one in cures)
+
+
+def _of_allocator(message: str) -> Advice:
+    """What keeps memory whole in the allocator that wrote the message."""
+    if "NPU out of memory" in message:  # torch_npu has one of its own
+        return _OF_NPU
+    return _OF_OLD if _SAID_BY_OLD.search(message) else FRAGMENTS
 
 
 def _cures(facts: Facts, place: str) -> tuple[Advice, ...]:

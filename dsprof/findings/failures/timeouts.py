@@ -147,10 +147,11 @@ def may_be_barrier(rows: pd.DataFrame) -> bool:
 
 
 def is_before_recorder(facts: Facts, rows: pd.DataFrame) -> bool:
-    """Whether a PyTorch before 2.0 printed it: it numbers no call, and has no flight recorder."""
-    calls = _calls(facts, rows)
-    named = calls[calls["text"].astype("str").str.contains(_WHOLE)]
-    return bool(len(named)) and bool(named["count"].isna().all())
+    """Whether a PyTorch before 2.1 printed it: it counts no numbers of a call, and has no flight
+    recorder."""
+    calls = _calls(facts, rows)["text"].astype("str")
+    named = calls[calls.str.contains(_WHOLE)]
+    return bool(len(named)) and not named.str.contains("NumelIn=").any()
 
 
 def was_first_call(facts: Facts, rows: pd.DataFrame) -> bool:

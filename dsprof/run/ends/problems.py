@@ -97,6 +97,7 @@ OF_A_PEER: Final = (
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|has inconsistent 0 params|retr(?:ie|ei)ving ncclUniqueId"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
+    r"|^Some NCCL operations have failed or timed out"
     r"|^terminate called after|NCCL error(?: in)?: |HCCL function error: |OPS function error: Hccl"
     r"|^Exception:\s*$|RendezvousClosedError"
     r"|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"

@@ -118,6 +118,7 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any], lines: Collection[s
         (names & SHARDED, (1, 2), "its optimizer times gradients and gathering separately"),
         ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
         ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
+        ("zero3_frame" in set(events["name"]), (3,), "a traceback passes through ZeRO-3's code"),
         *((True, stages, "only its optimizer's code logs such lines") for stages in _logged(lines)),
     )
     return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))

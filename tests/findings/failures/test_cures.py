@@ -713,3 +713,24 @@ def test_hydras_word_of_an_error_is_the_failure_only_where_nothing_else_is_told(
     lines = f"(raylet) {died}Node ID: 5 Worker IP address: 10.0.0.7 Worker port: 10002\n"
     found = alone(run_of_text(lines, _OF_HYDRA), "rank-died")
     assert found.title.startswith("A process on 10.0.0.7 ended without an exception: A worker died")
+
+
+def test_what_pytorchs_watchdog_ends_a_process_with_is_a_failure_whose_reason_stood_before() -> (
+    None
+):
+    lines = """Steps:   0%|          | 1/500000 [12:44<14459:40:43, 104.11s/it, loss=0.36, lr=5e-6]
+[rank6]:[E624 04:14:29.224 ProcessGroupNCCL.cpp:684] [Rank 6] Some NCCL operations have failed or \
+timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on \
+corrupted/incomplete data.
+[rank6]:[E624 04:14:29.224 ProcessGroupNCCL.cpp:698] [Rank 6] To avoid data inconsistency, we are \
+taking the entire process down.
+"""
+    found = alone(run_of_text(lines), "rank-died")
+    assert found.title.startswith("Rank 6 ended with an exception: Some NCCL operations have")
+    assert found.advice[0].why.startswith("it names the collective that timed out, or NCCL's error")
+    timeout = (
+        "[E ProcessGroupNCCL.cpp:475] [Rank 6] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800693 milliseconds "
+        "before timing out.\n"
+    )
+    assert alone(run_of_text(lines, timeout), "hang").title.startswith("A collective timed out")

@@ -281,16 +281,16 @@ def test_a_timeout_of_gloo_is_not_looked_for_in_what_nccl_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "setting"),
-    [("", "py-spy dump --pid"), ("SeqNum=8, ", "TORCH_NCCL_TRACE_BUFFER_SIZE")],
+    ("elements", "setting"),
+    [("", "py-spy dump --pid"), ("NumelIn=8, NumelOut=8, ", "TORCH_NCCL_TRACE_BUFFER_SIZE")],
 )
 def test_the_flight_recorder_is_not_advised_for_a_pytorch_that_has_none(
-    number: str, setting: str
+    elements: str, setting: str
 ) -> None:
     line = (
         "[E ProcessGroupNCCL.cpp:587] [Rank 3] Watchdog caught collective operation timeout: "
-        f"WorkNCCL({number}OpType=BROADCAST, Timeout(ms)=1800000) ran for 1802492 milliseconds "
-        "before timing out.\n"
+        f"WorkNCCL(SeqNum=8, OpType=BROADCAST, {elements}Timeout(ms)=1800000) ran for 1802492 "
+        "milliseconds before timing out.\n"
     )
     assert alone(run_of_text(line), "hang").advice[0].setting == setting
 

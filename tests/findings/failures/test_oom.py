@@ -406,3 +406,27 @@ def test_the_drivers_own_error_before_any_step_is_not_laid_to_the_batch(*, begun
     found = alone(run, "oom")
     assert (found.advice[0].setting == "nvidia-smi on that host") != begun
     assert any("micro" in advice.setting for advice in found.advice) == begun
+
+
+def test_no_higher_stage_is_advised_where_a_traceback_passes_through_zero_3() -> None:
+    text = """Traceback (most recent call last):
+  File "/data/train.py", line 9, in <module>
+  File "/opt/venv/lib/deepspeed/runtime/zero/stage3.py", line 947, in _optimizer_step
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.39 GiB. GPU 1 has a total \
+capacity of 79.32 GiB of which 2.40 GiB is free.
+"""
+    run = run_of_text(text)
+    assert run.zero.stage == 3
+    advised = [one.setting for one in alone(run, "oom").advice]
+    assert "zero_optimization.stage" not in advised
+    other = text.replace("stage3.py", "stage_1_and_2.py")
+    advised = [one.setting for one in alone(run_of_text(other), "oom").advice]
+    assert "zero_optimization.stage" in advised
+
+
+def test_an_allocator_that_knows_no_expandable_segments_is_not_told_to_use_them() -> None:
+    """PyTorch before 2.1 refuses to start with a word that it does not know."""
+    said = "RuntimeError: CUDA out of memory. Tried to allocate 274.00 MiB (GPU 1; 23.70 GiB total "
+    said += "capacity; 21.95 GiB already allocated; 25.69 MiB free; 22.28 GiB reserved in total by "
+    advice = alone(run_of_text(f"{said}PyTorch)\n"), "oom").advice[0]
+    assert (advice.setting, advice.to) == ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
