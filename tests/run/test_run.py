@@ -24,7 +24,7 @@ def test_a_notebook_shows_the_verdict_how_sure_it_is_what_to_change_and_the_step
         f"{change.setting}: {change.now} → {change.to}",
         "40 optimizer steps printed",
     ]
-    assert repr(run) == "Run(1,292 events, 40 steps)"
+    assert repr(run) == "Run(1,294 events, 40 steps)"
 
 
 def test_a_change_from_nothing_known_has_no_arrow() -> None:

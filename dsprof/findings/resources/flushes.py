@@ -93,7 +93,7 @@ def less_memory(facts: Facts) -> tuple[Advice, ...]:
         *smaller_micro_batch(facts),
         FRAGMENTS,
         Advice(
-            "get_accelerator().empty_cache()",
+            f"{'get_accelerator()' if facts.shows_deepspeed else 'torch.cuda'}.empty_cache()",
             "",
             "on all ranks at the same step",
             "flushes then happen together instead of one rank after the other",

@@ -45,9 +45,9 @@ def loading(facts: Facts) -> Advice:
         )
     setting, now = "DataLoader(num_workers=...)", facts.run.config.get("data_workers")
     if not now:
-        few = (
-            "more than its 2 a rank" if now is None and facts.is_megatron_alone else "2 to 4 a rank"
-        )
+        few = "2 to 4 a rank"
+        if now is None:
+            few = "more than its 2 a rank" if facts.is_megatron_alone else f"{few}, if it has fewer"
         return Advice(setting, "" if now is None else "0", few, "batches are made ahead")
     why = "batches are made ahead; they come this late with as many as now"
     return Advice(setting, str(now), "more, if the host has idle cores", why)

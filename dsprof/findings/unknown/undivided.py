@@ -76,13 +76,22 @@ def mixed_note(facts: Facts) -> Finding | None:
         f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
         + _at_least(facts),
         summary=f"{named(list(table.index))} {take} {format_seconds(seconds)} per step "
-        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}{_also(facts.run.exchanged)}: "
+        f"({facts.windows}). {_why(facts, reason)}{_also(facts.run.exchanged)}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _would_tell(facts, table)),
         phase=first_of(table),
         evidence=phase_evidence(table),
         advice=(*_parts_of(facts, table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
+
+
+def _why(facts: Facts, reason: str) -> str:
+    """The reason as a sentence begins; what little communication is timed is not passed over."""
+    timed = float(facts.phases_of("communication")["seconds"].sum())
+    if reason == RANKS_UNTOLD and timed:
+        hardly = f"no timer shows more communication than {format_seconds(timed)}"
+        reason = f"{hardly}, and the number of ranks is unknown"
+    return f"{reason[:1].upper()}{reason[1:]}"
 
 
 def _also(exchanged: str) -> str:
@@ -118,7 +127,7 @@ def named(timers: list[str]) -> str:
 
 
 def _would_tell(facts: Facts, table: pd.DataFrame) -> str:
-    if facts.is_torch_alone:
+    if facts.is_torch_alone or facts.is_megatron_alone:
         return " A recording (dsprof attach) measures what is exposed."
     tells = "The communication logger times every call, at the price of serialising it"
     if SCHEDULE in table.index and _are_maxima(facts):

@@ -28,7 +28,7 @@ from tests.recording.recorded import CLASSES, MS, header
 
 @pytest.mark.parametrize(
     ("workers", "now", "to"),
-    [(0, "", "2 to 4 a rank"), (4, "4", "more, if the host has idle cores")],
+    [(0, "", "2 to 4 a rank, if it has fewer"), (4, "4", "more, if the host has idle cores")],
 )
 def test_as_many_workers_as_there_are_already_are_not_advised(
     workers: int, now: str, to: str

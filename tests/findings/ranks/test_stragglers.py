@@ -93,7 +93,7 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.title == "The others wait for rank 2 on w1, 15 % of each step"
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
     assert [(each.setting, each.to) for each in found.advice] == [
-        ("DataLoader(num_workers=...)", "2 to 4 a rank"),
+        ("DataLoader(num_workers=...)", "2 to 4 a rank, if it has fewer"),
         ("the node of rank 2 (w1)", "check it, or leave it out of the hostfile"),
     ]
 
