@@ -149,6 +149,8 @@ OVERFLOW_STREAK: Final = 10
 RATE_STANDSTILL: Final = 5
 #: A loss scale from which on a scaler that has found none yet is still looking for it.
 OVERFLOW_SCALE: Final = 2.0**16
+#: One that holds, as later steps show, and is far enough from 1 to fall further.
+OVERFLOW_HELD: Final = 2.0**10
 
 #: Records after one that is not finite, none of them finite: what is trained from there is lost.
 LOST_RECORDS: Final = 5

@@ -281,7 +281,7 @@ def _goes_on(end: End, names: list[str]) -> str:
             "there on is lost."
         )
     follow = (
-        "The source ends with it"
+        "It is the last one that the source tells"
         if not end.records
         else f"The source ends {end.records:,} record{'s' * (end.records > 1)} later, not finite "
         "either"

@@ -26,6 +26,7 @@ from dsprof.findings.numerics.skips import (
 )
 from dsprof.findings.numerics.standstill import standstill
 from dsprof.findings.thresholds import (
+    OVERFLOW_HELD,
     OVERFLOW_SCALE,
     OVERFLOW_STEPS,
 )
@@ -61,7 +62,8 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
             f"gradients overflowed{_even(floor)}",
             summary=f"{_part(skips)} of the steps{whose} so far taught the model "
-            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}"
+            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}"
+            f"{_no_scale(facts, floor, engine)}"
             f"{_SPENT * (spent and floor is None)}"
             f"{_near_floor(facts, engine) if skips.lasts and not spent else ''}"
             f"{_of_tries(facts, engine) if skips.lasts and not spent else ''}",
@@ -88,13 +90,14 @@ _HELD: Final = 1
 
 def _found_scale(facts: Facts, skips: Skips) -> float | None:
     """The loss scale at the end, if the skips are no more than a scaler needs that begins as high
-    as scalers do and falls to there, where that is no lower than others begin; else None."""
+    as scalers do and falls to there, where that is no lower than others begin, or holds; else
+    None."""
     told = _scales(facts, skips.engine)
     if told.empty or skips.at_start is False or skips.total == skips.of + skips.uncounted:
         return None
     scale, power = float(told.iloc[-1]), set_to(facts, "fp16.initial_scale_power")
     highest = float(power) if isinstance(power, int | float) else _HIGHEST
-    if not OVERFLOW_SCALE <= scale < math.inf:
+    if not (OVERFLOW_HELD if skips.last is not None else OVERFLOW_SCALE) <= scale < math.inf:
         return None
     return scale if skips.total <= highest - math.log2(scale) + _HELD else None
 
@@ -196,7 +199,8 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
                 else of_how_many(facts.run, total)
             )
             + (
-                f"{_no_scale(floor)} Medium confidence: the source does not say whether it goes on."
+                f"{_no_scale(facts, floor)} Medium confidence: the source does not say whether it "
+                "goes on."
                 if floor is not None
                 else _of_tries(facts, None) or f"{_near_floor(facts)}{_FEW_ARE_NORMAL}"
             ),
@@ -224,11 +228,12 @@ def _even(floor: float | None) -> str:
     return "" if floor is None else f" even at loss scale {floor:.3g}"
 
 
-def _no_scale(floor: float | None) -> str:
-    """Where it may fall below 1, as it could in 2021, it falls on and on."""
+def _no_scale(facts: Facts, floor: float | None, engine: int | None = None) -> str:
+    """Where it may fall below 1, as DeepSpeed's in 2021 and apex's, it falls on and on."""
     if floor is None:
         return ""
-    why = "The scale cannot go lower" if floor == 1 else "Loss scales below 1 enlarge nothing"
+    falls = floor < 1 or (scale_left(facts.run, engine) or 1) < 1
+    why = "Loss scales below 1 enlarge nothing" if falls else "The scale cannot go lower"
     return f" {why}: a different initial scale would not help."
 
 

@@ -19,7 +19,7 @@ from dsprof.findings.unknown.unread import some_unread
 from dsprof.findings.unknown.whole_training import mean_so_far, mean_step
 from dsprof.grammar import TimerFlavour
 from dsprof.run.steps.bars import since_start
-from dsprof.run.table import LONGEST, STEP, of_kind, within
+from dsprof.run.table import LONGEST, STEP, of_kind, positions, within
 from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
@@ -68,6 +68,8 @@ def no_timers(facts: Facts, lacking: str = "") -> Finding:
     lacking = lacking or _lacking(facts)
     if lacking == _PLACELESS:
         known += " Its timer lines name no step; a longer part of the log may name them."
+    if lacking == _OF_WARM_UP:
+        known += " A longer part of the log may have timers of later steps."
     known += "" if _prints_timers(facts, lacking) else _for_timers(facts)[0]
     unlike = _unlike_the_bar(facts)
     return Finding(
@@ -207,11 +209,12 @@ def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
 
 #: For timer lines without a step, for example if they precede the only line of a step.
 _PLACELESS: Final = "its timer lines cannot be assigned to steps"
+_OF_WARM_UP: Final = "its timers are of the launch's first row alone, a warm-up"
 _IMPOSSIBLE: Final = "its timers read no possible durations"
 
 
 def _prints_timers(facts: Facts, lacking: str) -> bool:
-    return lacking in {_PLACELESS, _IMPOSSIBLE} or _spoilt(facts) is not None
+    return lacking in {_PLACELESS, _OF_WARM_UP, _IMPOSSIBLE} or _spoilt(facts) is not None
 
 
 def _mean_of_training(facts: Facts) -> str:
@@ -338,7 +341,15 @@ def _lacking(facts: Facts) -> str:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
         return "its timers of steps all read 0"
-    return _spoilt(facts) or _PLACELESS
+    return _spoilt(facts) or (_OF_WARM_UP if _of_warm_up(facts) else _PLACELESS)
+
+
+def _of_warm_up(facts: Facts) -> bool:
+    """Whether its timers are of the first step of the launch alone, which is left out."""
+    timed = facts.run.phases[list(STEP)].drop_duplicates()
+    left_out = facts.run.steps.drop(facts.steps.index)
+    first = left_out[left_out["warm_up"].astype(bool)]
+    return len(timed) > 0 and bool((positions(first, timed, *STEP) >= 0).all())
 
 
 def _only_checkpoints(flavour: TimerFlavour) -> bool:

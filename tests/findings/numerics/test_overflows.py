@@ -519,7 +519,7 @@ def test_gradient_norms_alone_that_are_none_may_be_of_steps_that_are_skipped() -
 def test_finite_values_in_between_are_not_counted_as_lost() -> None:
     bad = {3, 4, 5, 6, 7, 8, 9, 20}
     rows = [metric("loss", s, math.nan if s in bad else 2.0) for s in range(1, 21)]
-    assert "The source ends with it" in alone(run_of(rows), "nan-loss").summary
+    assert "It is the last one that the source tells" in alone(run_of(rows), "nan-loss").summary
 
 
 @pytest.mark.parametrize("last", [55, 80])
@@ -655,3 +655,23 @@ def test_a_scale_that_only_fell_at_the_start_had_not_been_stable(
     told = zip((10, 20, 30, 40), scales, (10, 6, 5, 0), strict=True)
     run = run_of_text(*(line.format(step, 16 * step, scale, n) for step, scale, n in told))
     assert one(run, "overflow-streak").advice[0].setting == first
+
+
+def test_a_scale_that_fell_below_1_is_not_said_to_be_at_its_floor() -> None:
+    """apex's scaler has none: it halves 1, too."""
+    scales = [2.0**power for power in range(15, -2, -1)]
+    said = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to"
+    found = alone(run_of_text(*(f"{said} {scale}\n" for scale in scales)), "overflow-streak")
+    assert "Loss scales below 1 enlarge nothing: a different initial scale" in found.summary
+
+
+@pytest.mark.parametrize(("total", "note"), [(19, True), (40, False)])
+def test_skips_that_found_a_scale_which_holds_are_a_note_though_it_is_low(
+    total: int, note: bool
+) -> None:
+    rows = [
+        *(metric("loss_scale", step, 16384.0) for step in (100, 200)),
+        *(metric("skipped", step, float(total)) for step in (100, 200)),
+    ]
+    found = alone(run_of(rows), "overflow-streak")
+    assert (found.severity is Severity.INFO) == note
