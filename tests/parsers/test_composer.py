@@ -44,5 +44,5 @@ def test_a_rate_of_batches_tells_how_long_a_step_takes() -> None:
     text += "\t Train throughput/batches_per_sec: 0.25\n"
     found = run_of_text(text).findings[0]
     assert "It states 0.25 steps/s" in found.summary
-    assert "by that a step takes 4.00 s, but none is timed alone" in found.summary
+    assert "by that a step takes about 4.00 s, but none is timed alone" in found.summary
     assert "Nor does" not in found.summary

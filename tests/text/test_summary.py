@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -443,7 +444,7 @@ def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     ],
 )
 def test_computation_of_ranks_that_share_layers_is_at_most_what_its_timers_hold(
-    shared: dict[str, int], exchanged: str
+    shared: dict[str, Any], exchanged: str
 ) -> None:
     run = run_of(steps(20, WELL), world_size=8, zero_stage=1, **shared)
     said = shown(run)

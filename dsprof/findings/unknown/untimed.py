@@ -243,7 +243,7 @@ def _by_rate(facts: Facts) -> str:
         rate, takes = float(often.iloc[-1]), format_seconds(1 / often.iloc[-1])
         return (
             f"It states {rate:.3g} steps/s, a mean over its last ones: by that a step takes "
-            f"{takes}, but none is timed alone."
+            f"about {takes}, but none is timed alone."
         )
     if not isinstance(batch, int | float) or not batch > 0:
         return ""

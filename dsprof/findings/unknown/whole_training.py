@@ -32,10 +32,9 @@ def mean_step(events: pd.DataFrame) -> str | None:
     rate, seconds = (float(rows.iloc[-1]) for rows in told)
     if not (math.isfinite(rate) and seconds > 0):  # one that resumed behind its end took none
         return None
-    many = _steps_in(rate, seconds, steps_meant(events))
-    if many is None:
+    took = _took(rate, seconds, steps_meant(events))
+    if not took:
         return None
-    took = format_seconds(seconds / many)
     beside = among(events["name"], _BESIDE).any()
     with_them = ", with its evaluations and saves" * bool(beside)
     return f"A step took {took} in the mean of the whole training{with_them}"
@@ -51,9 +50,21 @@ def mean_so_far(events: pd.DataFrame) -> str | None:
     return f"A step took {took} in the mean so far"
 
 
+def _took(rate: float, seconds: float, meant: frozenset[float]) -> str:
+    """How long a step took: between which two times, where the rate, which has three decimals,
+    fits several numbers of steps; "" if it is too imprecise."""
+    many = _steps_in(rate, seconds, meant)
+    if many is not None:
+        return format_seconds(seconds / many)
+    if rate < _SURE * _ROUNDED:
+        return ""
+    least, most = (format_seconds(1 / (rate + sign * _ROUNDED)) for sign in (1, -1))
+    return least if least == most else f"{least} to {most}"
+
+
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
     """How many steps a training had, from its rate, which has three decimals: the planned number if
-    it fits, or the only whole number that fits; None if the rate is too imprecise.
+    it fits, or the only whole number that fits; None if several do.
     """
     least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
     fit = [many for many in meant if least <= many <= most and many >= 1]
@@ -61,4 +72,4 @@ def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | N
         return fit[0]
     if 1 <= math.ceil(least) == math.floor(most):
         return float(math.floor(most))
-    return rate * seconds if rate >= _SURE * _ROUNDED else None
+    return None

@@ -567,3 +567,10 @@ def test_while_a_log_is_watched_nobody_counts_the_lines_that_are_not_understood(
     told = [alone(run_of(rows, meta), "unaccounted-time").title for meta in ({}, {"watched": True})]
     assert told[0].startswith("No line that is understood shows an optimizer step")
     assert told[1].startswith("No line that is understood shows an optimizer step")
+
+
+def test_a_rate_that_is_too_rough_for_one_number_tells_between_which_times_a_step_took() -> None:
+    end = "{'train_runtime': 6217.8269, 'train_samples_per_second': 0.837, "
+    end += "'train_steps_per_second': 0.053, 'train_loss': 1.02, 'epoch': 3.0}\n"
+    found = alone(run_of_text(end), "unaccounted-time")
+    assert found.title.startswith("A step took 18.7 s to 19.0 s in the mean of the whole training")
