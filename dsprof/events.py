@@ -329,6 +329,7 @@ CONFIG: Final = {
     "nn_data_parallel": "1 where it warns of what only nn.DataParallel does",
     "loader_workers": "of a data loader, where it warns that they are too many",
     "loader_workers_most": "as many as it suggests there",
+    "loader_pins_for_nothing": "1 where a data loader finds no device to pin memory for",
     "float32_without_tensor_cores": "1 where it is said that float32 leaves Tensor Cores idle",
     "loader_workers_advised": "of the training's loader, by Lightning, where it finds few",
     "accelerator": "cpu, cuda, npu, ...: what DeepSpeed or PyTorch has to compute on",

@@ -57,8 +57,9 @@ def change(
 def more_workers(facts: Facts) -> tuple[Advice, ...]:
     """As many for the loader as Lightning says there could be, where it finds few, and they would
     not compete with training for the CPUs."""
-    many = facts.run.config.get("loader_workers_advised")
-    if not many or facts.on_cpu:
+    config = facts.run.config
+    many = config.get("loader_workers_advised")
+    if not many or facts.on_cpu or config.get("loader_pins_for_nothing"):
         return ()
     to = f"up to {many:,.0f}, as Lightning suggests"
     return (Advice("DataLoader(num_workers=...)", "", to, "its few workers may hold the GPU up"),)

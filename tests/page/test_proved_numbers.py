@@ -269,8 +269,8 @@ def test_evidence_of_time_without_a_timer_opens_the_line_that_proves_the_step() 
 
 
 def test_evidence_of_the_configuration_opens_the_line_that_sets_the_key() -> None:
-    said = [e for f in sample("flops_profiler_0.19.8").findings for e in f.evidence]
-    (key,) = [e for e in said if "flops_profiler" in e.text]
+    said = [e for f in sample("zero3_0.19.8").findings for e in f.evidence]
+    (key,) = [e for e in said if "wall_clock_breakdown" in e.text]
     assert key.line
     assert line_at(Place(key.source, key.line)).strip() == key.text
 

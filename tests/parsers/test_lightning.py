@@ -90,3 +90,10 @@ def test_bars_of_rwkv_count_the_steps_of_all_epochs() -> None:
     assert set(timed["seconds"]) == {20.0}
     assert (len(timed), timed["step"].max()) == (117, 120)
     assert alone(run, "unaccounted-time").title.startswith("A step takes 20.0 s")
+
+
+def test_workers_are_not_advised_where_they_would_take_the_cpus_that_train() -> None:
+    nothing = "dataloader.py:668: UserWarning: 'pin_memory' argument is set as true but no "
+    nothing += "accelerator is found, then device pinned memory won't be used.\n"
+    found = alone(run_of_text(nothing + _FEW.format("train") + _BAR), "unaccounted-time")
+    assert [one.setting for one in found.advice] == ["dsprof attach"]
