@@ -41,13 +41,14 @@ def mean_step(events: pd.DataFrame) -> str | None:
 
 
 def mean_so_far(events: pd.DataFrame) -> str | None:
-    """The same since the start, as ms-swift's records state it: its first versions tell no more."""
+    """The same since the start, as ms-swift's records state it: its first versions tell no more.
+    Its clock may begin before the first step does."""
     speeds = events[events["name"].isin(_SPEEDS) & (events["value"] > 0)]
     if speeds.empty:
         return None
     name, value = speeds["name"].iloc[-1], float(speeds["value"].iloc[-1])
     took = format_seconds(1 / value if _SPEEDS[name] else value)
-    return f"A step took {took} in the mean so far"
+    return f"A step took {took} in the mean so far, by the trainer's own clock"
 
 
 def _took(rate: float, seconds: float, meant: frozenset[float]) -> str:

@@ -140,7 +140,9 @@ def test_the_mean_of_a_whole_training_or_so_far_is_told_where_no_record_has_a_ti
     assert whole.title.startswith("A step took 1.19 s in the mean of the whole training; where")
     swift = "{'loss': 1.5, 'train_speed(iter/s)': 0.25, 'epoch': 0.16, 'global_step': 15}\n"
     so_far = alone(run_of_text(swift), "unaccounted-time")
-    assert so_far.title.startswith("A step took 4.00 s in the mean so far; where that goes is")
+    assert so_far.title.startswith(
+        "A step took 4.00 s in the mean so far, by the trainer's own clock; where"
+    )
     assert so_far.summary.startswith("No single step has a time")
 
 
