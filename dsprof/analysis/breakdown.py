@@ -31,10 +31,11 @@ _PIPELINE = (
 _WARM_UP_FROM = 6
 
 #: Of fewer rows the first one is left out if it is at least this many times the largest of the
-#: others; half as many are enough where the launch is known to begin with it. At least two others
-#: must remain, or then one: of two rows alone, either may be the unusual one.
+#: others. Where the launch is known to begin with it less is enough, and one other may remain:
+#: otherwise, of two rows either may be the unusual one.
 _WARM_UP_RATIO = 3.0
 _FIRST_RATIO = 1.5
+_FIRST_OF_TWO_RATIO = 2.0
 _WARM_UP_OTHERS = 2
 
 #: Several rows at the start, such as those during which models are compiled, are left out if even
@@ -228,7 +229,8 @@ def _slow_starts(part: pd.DataFrame) -> int:
     least = np.minimum.accumulate(seconds)
     rest = np.fmax.accumulate(seconds[::-1])[::-1]
     slow = [many for many in range(1, most + 1) if least[many - 1] >= _WARM_UP_RATIO * rest[many]]
-    is_slow = begins and most > 0 and least[0] >= _FIRST_RATIO * rest[1]
+    ratio = _FIRST_RATIO if len(seconds) > 2 else _FIRST_OF_TWO_RATIO
+    is_slow = begins and most > 0 and least[0] >= ratio * rest[1]
     return max(slow, default=int(is_slow))
 
 

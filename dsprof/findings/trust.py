@@ -110,7 +110,14 @@ def _unknown(facts: Facts) -> str | None:
         return facts.no_basis
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
-    return facts.hidden_communication or facts.too_few
+    return facts.hidden_communication or facts.too_few or _exchanged(facts)
+
+
+def _exchanged(facts: Facts) -> str | None:
+    exchanged = facts.run.exchanged
+    if not exchanged or facts.calls_are_logged:
+        return None
+    return f"no timer shows {exchanged} inside forward and backward"
 
 
 def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:

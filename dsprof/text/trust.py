@@ -46,13 +46,14 @@ def codes(problems: pd.DataFrame) -> pd.Series[Any]:
 
 def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
     """The first of every kind of problem, and how many more there are of it. Exits with different
-    codes are of different kinds.
+    codes are of different kinds, and so are exceptions of different classes.
     """
     if problems.empty:
         return []
     rows = columns(11)
-    told = by_weight(problems).assign(code=codes(problems))
-    of_one = ["kind", "root_cause", "code"]
+    text = problems["text"].astype("str").where(problems["kind"] == "exception")
+    told = by_weight(problems).assign(code=codes(problems), raised=text.str.partition(":")[0])
+    of_one = ["kind", "root_cause", "code", "raised"]
     kinds = told.groupby(of_one, observed=True, sort=False, dropna=False)
     firsts = told.assign(same=kinds["kind"].transform("size")).drop_duplicates(of_one)
     for _, row in firsts.head(_PROBLEMS).iterrows():

@@ -440,6 +440,7 @@ def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
             {"tensor_parallel_size": 2, "sequence_parallel_size": 2},
             "what tensor and sequence parallelism exchange",
         ),
+        ({"context_parallel_size": 4}, "what context parallelism exchanges"),
         ({"expert_parallel_size": 4}, "what expert parallelism exchanges"),
     ],
 )

@@ -162,9 +162,9 @@ _BY_KIND_AND_TEXT: Final = {
     ("build-failed", "Unsupported gpu architecture"): Advice(
         "CUDA_HOME, TORCH_CUDA_ARCH_LIST",
         "",
-        "a toolkit that knows this GPU; else an older architecture of its family",
-        "nvcc is older than the GPU: compute_86 needs CUDA 11.1, compute_89 and 90 need 11.8, "
-        "compute_100 and 120 need 12.8",
+        "a toolkit that knows that architecture; no architecture but those of the GPUs",
+        "this nvcc is too old or too new for it: compute_86 needs CUDA 11.1, compute_89 and 90 "
+        "need 11.8, compute_100 and 120 need 12.8; 13 knows none below 75",
     ),
     ("build-failed", "unsupported GNU version"): Advice(
         "CC, CXX", "", "a compiler that CUDA's toolkit takes", "nvcc refuses newer ones"
@@ -353,7 +353,7 @@ _BY_KIND_AND_TEXT: Final = {
         "--nnodes, --rdzv-id, --rdzv-endpoint",
         "",
         "the same on every node; each of them started, and the endpoint reachable",
-        "torchrun waited for as many nodes as --nnodes asks for, and fewer came",
+        "not as many nodes as --nnodes asks for had met there in time, or this one came too late",
     ),
     ("rendezvous", "(?:RendezvousConnectionError|waitForInput)"): Advice(
         "log of the node that hosts the rendezvous",

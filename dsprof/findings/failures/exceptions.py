@@ -320,7 +320,7 @@ _BY_TEXT: Final = {
         "look for what its watchdog had told before",
         "it names the collective that timed out, or NCCL's error, and ends the process then",
     ),
-    "RESOURCE_EXHAUSTED": Advice(
+    "RESOURCE_EXHAUSTED: Error allocating device buffer": Advice(
         "micro-batch",
         "",
         "smaller, or activations recomputed",

@@ -147,8 +147,8 @@ def may_be_barrier(rows: pd.DataFrame) -> bool:
 
 
 def is_before_recorder(facts: Facts, rows: pd.DataFrame) -> bool:
-    """Whether a PyTorch before 2.1 printed it: it counts no numbers of a call, and has no flight
-    recorder."""
+    """Whether a PyTorch before 2.1 printed it: it tells no numbers of elements (NumelIn), and has
+    no flight recorder."""
     calls = _calls(facts, rows)["text"].astype("str")
     named = calls[calls.str.contains(_WHOLE)]
     return bool(len(named)) and not named.str.contains("NumelIn=").any()

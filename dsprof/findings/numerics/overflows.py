@@ -232,7 +232,8 @@ def _no_scale(facts: Facts, floor: float | None, engine: int | None = None) -> s
     """Where it may fall below 1, as DeepSpeed's in 2021 and apex's, it falls on and on."""
     if floor is None:
         return ""
-    falls = floor < 1 or (scale_left(facts.run, engine) or 1) < 1
+    left = scale_left(facts.run, engine)
+    falls = floor < 1 or (left is not None and left < 1)
     why = "Loss scales below 1 enlarge nothing" if falls else "The scale cannot go lower"
     return f" {why}: a different initial scale would not help."
 

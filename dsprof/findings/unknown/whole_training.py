@@ -60,7 +60,7 @@ def _took(rate: float, seconds: float, meant: frozenset[float]) -> str:
     if rate < _SURE * _ROUNDED:
         return ""
     least, most = (format_seconds(1 / (rate + sign * _ROUNDED)) for sign in (1, -1))
-    return least if least == most else f"{least} to {most}"
+    return least if least == most else f"about {least} to {most}"
 
 
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:

@@ -75,7 +75,7 @@ OVERLAPPING: Final = (
 )
 
 #: Ways of sharing layers among ranks that hand activations to each other.
-_SHARED: Final = ("tensor", "sequence", "expert")
+_SHARED: Final = ("tensor", "context", "sequence", "expert")
 
 #: Why compute timers are a mixture where nothing else was timed.
 UNSEEN: Final = "no timer shows the communication that several ranks need"
@@ -118,17 +118,25 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any], lines: Collection[s
         (names & SHARDED, (1, 2), "its optimizer times gradients and gathering separately"),
         ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
         ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
-        ("zero3_frame" in set(events["name"]), (3,), "a traceback passes through ZeRO-3's code"),
         *((True, stages, "only its optimizer's code logs such lines") for stages in _logged(lines)),
+        (
+            not _headers(lines) and "zero3_frame" in set(events["name"]),
+            (3,),
+            "a traceback passes through ZeRO-3's code",
+        ),
     )
     return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))
 
 
 def _logged(lines: Collection[str]) -> tuple[tuple[int, ...], ...]:
     """The stages whose optimizer logged lines of its own; none where several engines differ."""
-    names = {line.partition(":")[0] for line in lines} & _CODE.keys()
-    stages = {_CODE[name] for name in names}
+    stages = {_CODE[name] for name in _headers(lines)}
     return tuple(stages) if len(stages) == 1 else ()
+
+
+def _headers(lines: Collection[str]) -> set[str]:
+    """Files of optimizers that are in headers of loggers."""
+    return {line.partition(":")[0] for line in lines} & _CODE.keys()
 
 
 def mixture_of(

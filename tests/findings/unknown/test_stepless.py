@@ -573,4 +573,4 @@ def test_a_rate_that_is_too_rough_for_one_number_tells_between_which_times_a_ste
     end = "{'train_runtime': 6217.8269, 'train_samples_per_second': 0.837, "
     end += "'train_steps_per_second': 0.053, 'train_loss': 1.02, 'epoch': 3.0}\n"
     found = alone(run_of_text(end), "unaccounted-time")
-    assert found.title.startswith("A step took 18.7 s to 19.0 s in the mean of the whole training")
+    assert found.title.startswith("A step took about 18.7 s to 19.0 s in the mean of the whole")
