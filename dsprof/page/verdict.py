@@ -324,8 +324,10 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
         return []
     mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
-    label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: _unseen(run)}
-    label = label | {Class.COMPUTE: LABEL[Class.COMPUTE] + _held(run)}
+    held = _held(run)
+    label = LABEL | {Class.COMPUTE: LABEL[Class.COMPUTE] + held}
+    if held or not seen_whole(run.steps):
+        label |= {_MOVING: _unseen(run)}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0

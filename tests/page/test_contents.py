@@ -32,7 +32,7 @@ from dsprof.page.verdict import told, verdict
 from dsprof.page.words import ranges
 from dsprof.run import Run, from_events, load
 from dsprof.text.words import gain
-from tests.findings.plants import run_of
+from tests.findings.plants import WELL, run_of, steps
 from tests.findings.ranks.test_stragglers import ranks
 from tests.findings.test_engines import in_turns
 from tests.findings.unknown.test_between_steps import is_twentieth
@@ -339,6 +339,23 @@ def test_a_loss_that_is_told_and_no_number_is_known_as_such() -> None:
     blank = run.steps.assign(loss=run.steps["loss"].where(run.steps["step"] != 2))
     marked = with_broken_losses(blank, run.events)
     assert list(marked["loss_broken"]) == [False, False, True, True, False]  # 2 is only not told
+
+
+@pytest.mark.parametrize(
+    ("job", "held"),
+    [
+        ({"zero_stage": 2}, "with reduction inside backward"),
+        ({"zero_stage": 1, "tensor_parallel_size": 2}, "with what tensor parallelism exchanges"),
+    ],
+)
+def test_a_step_whose_compute_holds_communication_is_drawn_and_counted_as_such(
+    job: dict[str, Any], held: str
+) -> None:
+    run = run_of(steps(20, WELL), world_size=4, **job)
+    labels = [part.label for part in contents(run).verdict.parts]
+    assert f"compute, {held}" in labels
+    assert "at least communication (collectives)" in labels
+    assert set(run.steps["bound"]) == {"unknown"}
 
 
 def test_the_parts_of_the_average_step_fill_it() -> None:
