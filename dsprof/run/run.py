@@ -269,6 +269,11 @@ class Run:
         return "" if self.is_recording else exchanged(self.config)
 
     @property
+    def hides_communication(self) -> bool:
+        """Whether timers that count as compute hold communication as well, or may."""
+        return bool(self.reduces_inside_backward or self.exchanged)
+
+    @property
     def mixed(self) -> str | None:
         """Why timers of this run hold compute and communication unseparated; None if none do.
 
@@ -323,7 +328,7 @@ class Run:
             self.config,
             recorded=self._recorded,
             counted=self.counted,
-            hidden=bool(self.reduces_inside_backward or self.exchanged),
+            hidden=self.hides_communication,
             times=times,
         )
 

@@ -195,7 +195,7 @@ def _parts(mean: Breakdown, run: Run, engine: int) -> list[Part]:
         blent=set(phases.loc[phases["mixed"], "name"].unique()) if "mixed" in phases else (),
         named={one.phase for one in run.findings if one.phase and one.engine in (None, engine)},
         alone=run.config.get("world_size") == 1,
-        hidden=bool(run.reduces_inside_backward or run.exchanged),
+        hidden=run.hides_communication,
     )
 
 

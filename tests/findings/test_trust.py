@@ -119,6 +119,14 @@ def test_a_run_whose_communication_is_not_seen_is_not_healthy(stage: int | None)
     assert "unknown" in findings_of(run)[0].summary
 
 
+def test_a_run_whose_ranks_share_layers_is_not_said_to_be_healthy() -> None:
+    rows = steps(40, {"forward": 0.35, "backward_inner": 0.5, "backward_allreduce": 0.1})
+    assert "healthy" in rules(run_of(rows, world_size=4, zero_stage=1))
+    shared = run_of(rows, world_size=4, zero_stage=1, tensor_parallel_size=2)
+    assert "healthy" not in rules(shared)
+    assert "no timer shows what tensor parallelism exchanges" in findings_of(shared)[0].summary
+
+
 def test_every_run_gets_a_verdict() -> None:
     unclear = run_of(steps(40, {"optimizer_step": 0.02, "backward_allreduce": 0.05}, 0.07))
     for run in (unclear, run_of(steps(1, {})), run_of([memory("allocated", 1, bytes=1.0)])):

@@ -692,3 +692,15 @@ def test_the_layout_tells_where_zero_keeps_what_and_what_wraps_the_model() -> No
     assert "16 ranks, ZeRO 3 (optimizer on nvme, hpZ over 8 ranks)" in said
     run = run_of(steps(3, WELL), world_size=2, expert_parallel_size=2, wrapper="FSDP2")
     assert "2 ranks, expert parallel 2, FSDP2" in " ".join(shown(run).split())
+
+
+def test_exceptions_of_different_classes_are_told_apart_among_the_problems() -> None:
+    lines = (
+        f"[rank{rank}]: Traceback (most recent call last):\n"
+        f'[rank{rank}]:   File "/data/train.py", line 9, in <module>\n'
+        f"[rank{rank}]: {error}: no such split\n"
+        for rank, error in enumerate(["ValueError", "KeyError", "KeyError"])
+    )
+    said = " ".join(shown(run_of_text(*lines)).split())
+    assert "ValueError: no such split" in said
+    assert "KeyError: no such split and 1 more of the kind" in said

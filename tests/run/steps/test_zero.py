@@ -73,6 +73,23 @@ def test_code_of_one_optimizer_in_the_loggers_headers_tells_its_stage(
     assert from_events(stated, grammar=grammar_with(), meta=lines).zero.stages == (0,)
 
 
+@pytest.mark.parametrize(
+    ("files", "stages"),
+    [
+        ([], (3,)),
+        (["stage_1_and_2.py:149"], (1, 2)),
+        (["stage3.py:1", "stage2.py:1"], (0, 1, 2, 3)),
+    ],
+)
+def test_a_traceback_through_zero_3s_code_tells_it_unless_headers_tell_of_other_optimizers(
+    files: list[str], stages: tuple[int, ...]
+) -> None:
+    """A model beside the one that is trained may be under ZeRO-3 alone."""
+    lines = {"fingerprints": dict.fromkeys(files, 2)}
+    rows = [*timers("zero", 1, **ENGINE), metric("zero3_frame", 1, 1.0)]
+    assert from_events(events(rows), grammar=grammar_with(), meta=lines).zero.stages == stages
+
+
 def test_a_stage_that_only_timers_tell_is_part_of_what_the_job_is() -> None:
     assert run_of(*lines("optimizer_step")).meta["zero_stage"] == 3
     assert "zero_stage" not in run_of(*lines()).meta
