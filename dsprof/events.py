@@ -311,6 +311,7 @@ CONFIG: Final = {
     "wrapper": "DDP or FSDP2: what shares a recorded model among ranks",
     "trainer": "huggingface: whose loop calls what is recorded",
     "sequence_parallel_size": "",
+    "context_parallel_size": "",
     "epochs": "epochs the job means to run",
     "parameters": "parameters of the model",
     "parameters_per_gpu": "",

@@ -148,9 +148,9 @@ _COUNTS: Final = frozenset(
     {
         "world_size", "nodes", "zero_stage", "data_parallel_size", "tensor_parallel_size",
         "model_parallel_size", "pipeline_parallel_size", "virtual_pipeline_parallel_size",
-        "expert_parallel_size", "sequence_parallel_size", "micro_batch_size",
-        "gradient_accumulation_steps", "train_batch_size", "seq_length", "steps_per_print",
-        "parameters", "parameters_per_gpu",
+        "expert_parallel_size", "sequence_parallel_size", "context_parallel_size",
+        "micro_batch_size", "gradient_accumulation_steps", "train_batch_size", "seq_length",
+        "steps_per_print", "parameters", "parameters_per_gpu",
     }
 )  # fmt: skip
 _LARGEST: Final = 1e15  #: of any setting; far below where floats lose count

@@ -90,6 +90,19 @@ def test_a_traceback_through_zero_3s_code_tells_it_unless_headers_tell_of_other_
     assert from_events(events(rows), grammar=grammar_with(), meta=lines).zero.stages == stages
 
 
+@pytest.mark.parametrize("shared", ["tensor", "context", "sequence", "expert"])
+@pytest.mark.parametrize(
+    ("size", "shares"), [("auto", False), (-2.0, False), (1, False), (4, True)]
+)
+def test_ranks_share_layers_where_a_size_is_a_number_of_them(
+    shared: str, size: float | str, shares: bool
+) -> None:
+    rows = [config(f"{shared}_parallel_size", size), *timers("zero", 1, **ENGINE)]
+    run = from_events(events(rows), grammar=grammar_with())
+    assert bool(run.exchanged) == shares
+    assert (f"what {shared} parallelism exchanges" == run.exchanged) == shares
+
+
 def test_a_stage_that_only_timers_tell_is_part_of_what_the_job_is() -> None:
     assert run_of(*lines("optimizer_step")).meta["zero_stage"] == 3
     assert "zero_stage" not in run_of(*lines()).meta
